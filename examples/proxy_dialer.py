@@ -12,10 +12,11 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from aioproducer import Producer
-from aioproducer.testing import FakeCluster
+from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls
+from aioproducer.testing.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable
 
     from aioproducer.interfaces import Receiver, Stream
 
@@ -85,3 +86,54 @@ class _Tunnel(asyncio.Protocol):
         if not self.opened.done():
             self.opened.set_exception(exc or ConnectionError("the proxy closed the connection"))
 
+
+@contextlib.asynccontextmanager
+async def proxy(brokers: dict[str, int]) -> AsyncIterator[tuple[str, int]]:
+    """Run a proxy in this process, which makes tunnels to ports of this machine by the brokers' names. Yields its address."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        host = head.split()[1].decode().rpartition(":")[0]
+        print(f"the proxy is asked for {host}")
+        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", brokers[host])
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(_copy(reader, upstream_writer), _copy(upstream_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[:2]
+    finally:
+        server.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+async def main() -> None:
+    """Send one record through the proxy. This machine cannot look up the broker's name: only the proxy knows it."""
+    authority = CertificateAuthority()
+    name = "kafka-1.example.com"
+    async with FakeCluster(security=ListenerSecurity("SSL", tls=ListenerTls(authority.server(name)))) as cluster:
+        cluster.create_topic("orders")
+        port = int(cluster.bootstrap_servers.rpartition(":")[2])
+        cluster.brokers[1].advertise(name, port)
+        async with (
+            proxy({name: port}) as address,
+            Producer(
+                bootstrap_servers=f"{name}:{port}",
+                dialer=ProxyDialer(address),
+                security_protocol="SSL",
+                ssl_truststore_certificates=authority.pem.decode(),
+            ) as producer,
+        ):
+            metadata = await producer.send_and_wait("orders", b"through the tunnel")
+            print(f"{metadata.topic}-{metadata.partition} has it at offset {metadata.offset}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

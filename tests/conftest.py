@@ -1,5 +1,7 @@
 """Rules for every test: a skip says why, and in CI (the variable `CI` is set) no test may be skipped.
 
+The run fails, too, if a secret of a test is shown: see canary_plugin.py.
+
 Many tests run the collector, to see that nothing was left open. The objects from before the first of them, mostly the tests themselves, are
 frozen. Otherwise each pass of the collector would visit all of them.
 
@@ -14,6 +16,7 @@ import signal
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import canary_plugin
 import loops
 import pytest
 
@@ -45,6 +48,7 @@ SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SKIPPED] = []
     loops.use()
+    canary_plugin.use(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; and so would be the programs that tests interrupt
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

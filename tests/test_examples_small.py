@@ -53,6 +53,25 @@ def test_json_orders() -> None:
     assert log == {"order-1": ["placed", "paid"], "order-2": ["placed", "tombstone"]}
 
 
+def test_scram() -> None:
+    """Sessions are renewed while orders are sent; a wrong password is refused in the broker's words, and is not shown."""
+    sent, refused = run("scram.py")
+    assert sent == "30 orders, sessions renewed: True"
+    assert "refuses user 'alice' by SCRAM-SHA-512: SASL_AUTHENTICATION_FAILED (58)" in refused
+
+
+def test_mtls() -> None:
+    """The second connection has the certificate that was written meanwhile."""
+    assert run("mtls.py") == ["['with the first certificate', 'with the second certificate']", "known as orders-service, orders-service-2"]
+
+
+def test_proxy_dialer() -> None:
+    """The record goes through a tunnel to the broker's name, which only the proxy can look up."""
+    *asked, sent = run("proxy_dialer.py")
+    assert set(asked) == {"the proxy is asked for kafka-1.example.com"}
+    assert sent == "orders-0 has it at offset 0"
+
+
 def test_backpressure() -> None:
     """Memory is filled and not exceeded by more than the overhead of a batch; each record is taken, and is in the log, or is refused."""
     waiting, refusing, log = run("backpressure.py")

@@ -16,6 +16,8 @@ import pytest
 
 import aioproducer
 from aioproducer import ProducerConfig
+from aioproducer.config import OPTIONS
+from aioproducer.secure_options import SecureOptions
 from aioproducer.testing import FakeCluster
 
 with warnings.catch_warnings():
@@ -120,6 +122,32 @@ def test_no_security(written: str) -> None:
     """It is accepted by the names of librdkafka and Java, and of aiokafka."""
     assert ProducerConfig.from_mapping({"security.protocol": written}) == ProducerConfig()
     assert aioproducer.Producer(security_protocol=written, client_id="mine").config == ProducerConfig(client_id="mine")
+
+
+SECURE = [
+    [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|")]
+    for line in PAGE.partition("## TLS and SASL")[2].partition("| from |")[0].splitlines()
+    if line.startswith("| `")
+]
+
+
+@pytest.mark.parametrize(("ours", "java", "librdkafka", "aiokafkas", "kafka_pythons"), SECURE, ids=[row[0][0] for row in SECURE])
+def test_a_row_of_the_table_of_security(
+    ours: list[str], java: list[str], librdkafka: list[str], aiokafkas: list[str], kafka_pythons: list[str]
+) -> None:
+    """Each name is read as the option at the row's left, and is an argument of its client."""
+    option = OPTIONS[ours[0]]
+    dotted = option.java or ours[0].replace("_", ".")
+    assert java == ([] if option.java is None else [dotted]) or java[1:] == ["sasl.jaas.config"]
+    assert set(librdkafka) <= {dotted, *option.librdkafka}
+    assert set(option.librdkafka) <= set(librdkafka)
+    assert set(aiokafkas) <= PARAMETERS.keys() & {ours[0], *option.python}
+    assert set(kafka_pythons) <= KAFKA_PYTHONS.keys() & {ours[0], *option.python, "ssl_check_hostname"}
+    assert set(option.python) <= {*aiokafkas, *kafka_pythons}
+
+
+def test_the_table_of_security_has_all_of_its_options() -> None:
+    assert [row[0][0] for row in SECURE] == [field.name for field in dataclasses.fields(SecureOptions)]
 
 
 # kafka-python's arguments for security at its own defaults.

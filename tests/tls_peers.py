@@ -148,7 +148,7 @@ def client_context(*trusted: CertificateAuthority, certificate: Certificate | No
 
 @contextlib.contextmanager
 def _file_of(content: bytes) -> Iterator[str]:
-    import os
+    import pathlib
     import tempfile
 
     with tempfile.NamedTemporaryFile(delete=False) as file:
@@ -156,7 +156,7 @@ def _file_of(content: bytes) -> Iterator[str]:
     try:
         yield file.name
     finally:
-        os.unlink(file.name)
+        pathlib.Path(file.name).unlink()
 
 
 def tls_in_front(cluster: FakeCluster, context: ssl.SSLContext | Callable[[], ssl.SSLContext]) -> list[TlsServer]:

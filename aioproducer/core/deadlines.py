@@ -61,7 +61,7 @@ class Deadlines:
                 yield queue
 
     def next(self) -> float | None:
-        """Return the earliest deadline; None: there is none."""
+        """Return the earliest deadline, at which to call `PartitionQueues.wake`; None: there is none."""
         # The common case when an answer arrives.
         if not (self._aging or self._lingering or self._backing_off):
             return None

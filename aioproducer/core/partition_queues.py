@@ -66,7 +66,6 @@ class PartitionQueues:
 
     Attributes:
         policy: as given.
-        by_load: whether a partial batch waits while a batch of its partition is in flight.
         routings: the topic routings by topic; `topic_updates.installing` maintains them.
         incomplete: batches that have not ended.
         ready: partitions with a batch to drain.
@@ -90,7 +89,6 @@ class PartitionQueues:
         self._on_close = on_close
         self.availability = availability or Availability()
         self.policy = policy or DrainPolicy(Linger.of(linger))
-        self.by_load = self.policy.linger is Linger.LOAD
         self.routings: dict[str, TopicRouting] = {}
         self.incomplete = IncompleteBatches()
         self.full = full
@@ -229,10 +227,6 @@ class PartitionQueues:
             self.close(batch.queue)
         for queue in self.deadlines.backed_off(now):
             self.ready.offer(queue)
-
-    def next_wake(self) -> float | None:
-        """Return the time at which to call `wake` next. None: not before another event."""
-        return self.deadlines.next()
 
     def flush_partial_batches(self) -> None:
         """Close every partial batch that lingers or is sendable, because memory is short. None lingers until `linger_again`.

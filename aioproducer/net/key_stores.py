@@ -144,10 +144,11 @@ def load_trust(context: ssl.SSLContext, source: str, *, path: str | None = None,
             context.load_verify_locations(cafile=path)
         else:
             context.load_verify_locations(cadata=pem_blocks(pem or "") or "no certificate")
-    except OSError as error:
-        reason = (
-            error.strerror if not isinstance(error, ssl.SSLError) and error.strerror else "there is no certificate in it, or it is damaged"
-        )
+    # a TypeError reports characters that are not ASCII
+    except (OSError, TypeError) as error:
+        reason = "there is no certificate in it, or it is damaged"
+        if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+            reason = f"cannot be read: {error.strerror or type(error).__name__}"
         raise ConfigError(f"{source}: {reason}") from None
 
 

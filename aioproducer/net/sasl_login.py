@@ -105,7 +105,7 @@ class SaslLogin:
                 raise
             # the next attempt begins anew, in another thread
             self._forget(step.name, running)
-            raise ConnectionLost(f"{connection.where}: it took longer than {timeout:g} s to {step.name}") from error
+            raise ConnectionLost(f"{connection.where}: it took longer than {timeout:.1f} s to {step.name}") from error
         # the text names the reference
         except (ConfigError, OSError) as error:
             raise ConnectionLost(f"{connection.where}: the credentials cannot be read: {error}") from error

@@ -99,6 +99,7 @@ class TlsStream:
         self._context = context
         self._server_name = server_name
         self._turns = turns
+        self._stream: Any = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         # Received bytes that are not in `_incoming` yet.
         self._arrived: deque[memoryview] = deque()
@@ -308,11 +309,12 @@ class TlsStream:
 
     def get_write_buffer_size(self) -> int:
         """Return the number of encrypted bytes that the kernel does not have yet. There are no others: `write` encrypts at once."""
-        return self._stream.get_write_buffer_size()
+        size: int = self._stream.get_write_buffer_size()
+        return size
 
     def is_closing(self) -> bool:
         """Return whether the connection is closed or closing."""
-        return self._is_closing or self._stream.is_closing()
+        return self._is_closing or bool(self._stream.is_closing())
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return `ssl_object`, or what the dialed stream gives: `socket`, `peername`."""
@@ -345,9 +347,8 @@ class TlsStream:
     def abort(self) -> None:
         """Close the connection at once."""
         self._is_closing = self._is_over = True
-        stream = getattr(self, "_stream", None)
-        if stream is not None:
-            stream.abort()
+        if self._stream is not None:
+            self._stream.abort()
 
     # The end of the handshake
 

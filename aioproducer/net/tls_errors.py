@@ -121,10 +121,12 @@ def _of_tls(error: ssl.SSLError, name: str, tls: TlsContexts) -> TransportError:
     if reason in _OLD_VERSIONS:
         return AuthenticationFailed(f"the broker takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols ({reason})", "tls")
     if reason in _NO_COMMON:
-        text = "the broker refuses the handshake: it shares no cipher suite (ssl_cipher_suites)"
-        if tls.certificate is None:
-            return CredentialsRefused(f"{text}, or wants a client certificate (ssl_keystore_location)", "tls")
-        return AuthenticationFailed(f"{text}, or does not take {tls.certificate}", "tls")
+        wanted = (
+            "a client certificate (ssl_keystore_location)" if tls.certificate is None else f"another certificate than {tls.certificate}"
+        )
+        return CredentialsRefused(
+            f"the broker refuses the handshake: it shares no cipher suite (ssl_cipher_suites), or wants {wanted}", "tls"
+        )
     if reason in _UNKNOWN_NAME:
         return AuthenticationFailed(f"the broker has no certificate for the name {name!r}", "tls")
     return ConnectionLost(f"TLS failed: {reason.replace('_', ' ').lower() or error}")

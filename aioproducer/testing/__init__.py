@@ -15,8 +15,19 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.kafka_server import KafkaServer
     from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.recording import RecordingProducer
+    from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
 
-__all__ = ["FakeCluster", "FaultProxy", "KafkaCluster", "KafkaSecurity", "KafkaServer", "RecordingProducer", "run_jumping"]
+__all__ = [
+    "FakeCluster",
+    "FaultProxy",
+    "KafkaCluster",
+    "KafkaSecurity",
+    "KafkaServer",
+    "ListenerSecurity",
+    "ListenerTls",
+    "RecordingProducer",
+    "run_jumping",
+]
 
 _HOMES = {
     "FakeCluster": "cluster",
@@ -24,6 +35,8 @@ _HOMES = {
     "KafkaCluster": "kafka_cluster",
     "KafkaSecurity": "kafka_security",
     "KafkaServer": "kafka_server",
+    "ListenerSecurity": "security.listener",
+    "ListenerTls": "security.listener",
     "RecordingProducer": "recording",
     "run_jumping": "jumping",
 }

@@ -4,6 +4,10 @@
 
 Its first line of output is its address, its second the request versions that it speaks. It serves until SIGINT or SIGTERM, and keeps all
 data in memory. If a client violated the protocol, it prints the violations and ends with status 1.
+
+    python -m aioproducer.testing --security SASL_SSL --user alice:canary-alice --authority ca.pem
+
+writes the certificate of the authority that signed the brokers' certificates to ca.pem.
 """
 
 from __future__ import annotations
@@ -11,11 +15,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import pathlib
 import signal
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.testing.cluster import FakeCluster
+from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.wire.api import NAMES, ApiKey
 
 if TYPE_CHECKING:
@@ -33,11 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal. Returns the exit status."""
     asked = _parser().parse_args(arguments)
     try:
-        cluster = FakeCluster(brokers=asked.brokers, version=asked.version, auto_create=not asked.no_auto_create)
+        security = ListenerSecurity(asked.security, users=dict(asked.user), session_ms=asked.session_ms)
+        cluster = FakeCluster(brokers=asked.brokers, version=asked.version, auto_create=not asked.no_auto_create, security=security)
         for topic in asked.topic:
             cluster.create_topic(topic.name, topic.partitions)
-    except ValueError as error:
+        if asked.authority is not None and cluster.security.authority_pem is None:
+            raise ValueError("--authority needs --security SSL or SASL_SSL")
+    except (ModuleNotFoundError, ValueError) as error:
         _parser().error(str(error))
+    if asked.authority is not None and cluster.security.authority_pem is not None:
+        asked.authority.write_bytes(cluster.security.authority_pem)
     # raised on systems where the loop cannot handle signals
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(cluster))
@@ -66,7 +77,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", default="4.3", help='the release of Kafka whose versions of requests it speaks (default: "4.3")')
     parser.add_argument("--no-auto-create", action="store_true", help="make no topics that clients ask for and that are not there")
+    parser.add_argument("--security", default="PLAINTEXT", help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL (default: PLAINTEXT)")
+    parser.add_argument(
+        "--user", type=_user, action="append", default=[], metavar="NAME:PASSWORD", help="a user for SASL; may be given again"
+    )
+    parser.add_argument("--session-ms", type=int, default=0, help="after how many milliseconds clients must authenticate again")
+    parser.add_argument("--authority", type=pathlib.Path, metavar="FILE", help="where to write the certificate that clients must trust")
     return parser
+
+
+def _user(text: str) -> tuple[str, str]:
+    name, colon, password = text.partition(":")
+    if not colon or not name:
+        raise argparse.ArgumentTypeError("a user is NAME:PASSWORD")
+    return name, password
 
 
 def _count(text: str) -> int:

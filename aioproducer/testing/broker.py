@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.testing.call import Call
 from aioproducer.testing.connection import Connection
+from aioproducer.testing.security.tls_stream import TlsSpoil, TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.security.authenticator import BrokerSecurity
 
 __all__ = ["Call", "FakeBroker"]
 
@@ -38,6 +40,7 @@ class FakeBroker:
         is_known: whether Metadata names it.
         connections: the open connections.
         versions: lowest and highest version by request number.
+        security: what it demands of clients, and the users that it knows; `FakeCluster.security` changes it.
     """
 
     def __init__(self, cluster: FakeCluster, node_id: int, versions: Mapping[int, tuple[int, int]]) -> None:
@@ -53,6 +56,7 @@ class FakeBroker:
         self.is_known = True
         self.connections: dict[Connection, None] = {}
         self.versions = versions
+        self.security: BrokerSecurity = cluster.security.of_new_broker()
         self.loop: asyncio.AbstractEventLoop
         self._is_empty = asyncio.Event()
         self._listens_on: tuple[str, int] | None = None
@@ -103,7 +107,7 @@ class FakeBroker:
         if network is not None:
             if self._listens_on is None:
                 self._listen_on(f"broker-{self.node_id}.memory", 9092)
-            network.listen(*self.address, lambda: Connection(self))
+            network.listen(*self.address, self._accept)
         else:
             self._unfill()
             listener = self._reserved or _bound(*self.address)
@@ -111,7 +115,7 @@ class FakeBroker:
             if self._listens_on is None:
                 self._listen_on(self.host, listener.getsockname()[1])
             self.is_running = True  # a connection may be made before start_serving returns
-            self._server = await self.loop.create_server(lambda: Connection(self), sock=listener, start_serving=False)
+            self._server = await self.loop.create_server(self._accept, sock=listener, start_serving=False)
             # A separate call: a create_server that is cancelled while it serves would leak the server.
             await self._server.start_serving()
         self.is_running = self.is_known = True
@@ -215,6 +219,7 @@ class FakeBroker:
         """Note a new connection."""
         self.connections[connection] = None
         self._is_empty.clear()
+        self.cluster.remember_dial(self.node_id, connection.number)
 
     def forget(self, connection: Connection) -> None:
         """Note that a connection has ended."""
@@ -240,6 +245,15 @@ class FakeBroker:
         return sorted(self.connections, key=lambda connection: connection.number)
 
     # --- its listener
+
+    def _accept(self) -> Connection | TlsStream:
+        """Return the protocol of a new connection, below TLS if the listener has it."""
+        connection = Connection(self)
+        if not self.security.listener.has_tls:
+            return connection
+        rule = self.cluster.faults.judge("TLS", self.node_id, ()).others.get("tls")
+        spoil = rule.tls if rule is not None and rule.tls is not None else TlsSpoil()
+        return TlsStream(connection, self.security.context(), on_up=connection.tls_up, on_failure=connection.tls_failed, spoil=spoil)
 
     def _listen_on(self, host: str, port: int) -> None:
         self._listens_on = self.host, self.port = host, port

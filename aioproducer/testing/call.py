@@ -8,7 +8,10 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.errors import broker_error
 from aioproducer.testing.corrupt_responses import Outgoing
+from aioproducer.testing.faults import Rule, Verdict
+from aioproducer.testing.security.authenticator import Ending
 from aioproducer.wire.frame import encode_response
 from aioproducer.wire.schema import codec, message
 
@@ -17,14 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.testing.connection import Connection
-    from aioproducer.testing.faults import Target, Verdict, When
+    from aioproducer.testing.faults import Target, When
     from aioproducer.testing.handlers.handler import Handler
+    from aioproducer.testing.security.authenticator import Outcome
+    from aioproducer.testing.security.authorizer import Operation, ResourceType
     from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["Call", "Context"]
 
 _PASS: Final = object()
 _DISCONNECT: Final = object()
+_REFUSAL_SECONDS: Final = 0.3  # as seen of Kafka 4.3.1; its option is connection.failed.authentication.delay.ms
+_ILLEGAL_SASL_STATE: Final = broker_error("ILLEGAL_SASL_STATE").code
 
 
 class Context:
@@ -80,6 +87,31 @@ class Call:
             self.connection.reset()
         else:
             self._hold("before", self._answer)
+
+    def begin_illegally(self) -> None:
+        """Answer ILLEGAL_SASL_STATE after Kafka's delay, and end the connection: the request came within an exchange of SASL."""
+        rule = Rule(self.api, "error", code=_ILLEGAL_SASL_STATE)
+        self.verdict = Verdict(errors=dict.fromkeys(self._handler.targets(self.cluster, self.request), rule))
+        self.connection.end_after_answer()
+        self._timer = self.broker.loop.call_later(_REFUSAL_SECONDS, self._handler.answer, self)
+
+    def authenticate(self, outcome: Outcome, response: Any) -> None:
+        """Log how an authentication ended, and answer SaslHandshake or SaslAuthenticate as the outcome says."""
+        if outcome.is_end:
+            self.connection.log_authentication(outcome.code)
+        if outcome.ending is Ending.CLOSED:
+            self.connection.close()
+        elif outcome.ending is Ending.CLOSED_LATER:
+            self._timer = self.broker.loop.call_later(_REFUSAL_SECONDS, self.connection.close)
+        elif outcome.ending is Ending.REFUSED:
+            self.connection.end_after_answer()
+            self._timer = self.broker.loop.call_later(_REFUSAL_SECONDS, self.reply, response)
+        else:
+            self.reply(response)
+
+    def may(self, operation: Operation, kind: ResourceType, name: str | None) -> bool:
+        """Return whether the connection's principal may do this to a topic, a group, a transactional id or the cluster."""
+        return self.cluster.security.authorizer.allows(self.connection.authenticator.principal, operation, kind, name or "")
 
     def reply(self, response: Any) -> None:
         """Send the answer; None for a request without one."""

@@ -24,7 +24,9 @@ from aioproducer.testing.groups import Groups
 from aioproducer.testing.handlers import HANDLERS
 from aioproducer.testing.memory import MemoryNetwork
 from aioproducer.testing.releases import NEWEST, ranges
-from aioproducer.testing.request_log import Journal, Request, Violation
+from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, Request, TlsFailure, Violation
+from aioproducer.testing.security.cluster_security import ClusterSecurity
+from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.testing.topics import Topics
 from aioproducer.testing.transactions import Transactions
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.fault_scripting import H
     from aioproducer.testing.handlers.handler import Handler
     from aioproducer.testing.log import PartitionLog
+    from aioproducer.testing.security.authenticator import Authenticator
     from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["FakeCluster", "Isolation", "Request", "Violation"]
@@ -43,6 +46,7 @@ __all__ = ["FakeCluster", "Isolation", "Request", "Violation"]
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 _KEYS: Final = {name: key for key, name in NAMES.items()}
 _cluster_numbers: Final = itertools.count(1)
+_PLAINTEXT: Final = ListenerSecurity()
 
 
 class FakeCluster(Trouble):
@@ -60,10 +64,12 @@ class FakeCluster(Trouble):
         default_partitions: number of partitions of such topics.
         verify_records: decode every record when it is appended, and answer INVALID_RECORD if it does not decode.
         transaction_version: the finalized level of `transaction.version`, 0 to 2; brokers before 4.0 do not have it.
+        security: the security protocol, users, SASL mechanisms, sessions and TLS of the brokers' listeners; by default PLAINTEXT.
         wall_clock: seconds since the epoch, for LogAppendTime.
 
     Attributes:
         brokers: `FakeBroker` by number: `stop`, `start`, `pause`, `resume`, `vanish`, `retire`, `relocate`, `renumber`, `advertise`.
+        security: changes users, sessions, certificates and denied operations, and tells who authenticated.
         violations: client requests that no Kafka broker accepts.
         transactions: transaction states by transactional id; `transactions.ids.next` is the next producer id.
     """
@@ -79,6 +85,7 @@ class FakeCluster(Trouble):
         default_partitions: int = 1,
         verify_records: bool = False,
         transaction_version: int = 2,
+        security: ListenerSecurity = _PLAINTEXT,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         if brokers < 1:
@@ -86,6 +93,8 @@ class FakeCluster(Trouble):
         self.network = MemoryNetwork() if memory else None
         self.versions = _versions(version, versions or {})
         self.brokers: dict[int, FakeBroker] = {}
+        self._journal = Journal()
+        self.security = ClusterSecurity(security, self.brokers, self._journal)
         super().__init__(_KEYS, self.brokers)
         for node_id in range(1, brokers + 1):
             self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
@@ -100,7 +109,6 @@ class FakeCluster(Trouble):
         self.auto_create = auto_create
         self.default_partitions = default_partitions
         self._wall_clock = wall_clock
-        self._journal = Journal()
         self._connections = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -133,8 +141,11 @@ class FakeCluster(Trouble):
 
     @property
     def client_options(self) -> dict[str, Any]:
-        """Return the options that connect a `Producer` to the cluster: `bootstrap_servers` and, with `memory`, `dialer`."""
-        options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers}
+        """Return the options that connect a `Producer` to the cluster: `bootstrap_servers` and, with `memory`, `dialer`.
+
+        With security also the protocol and the authority that the cluster made; the test adds user and password, or its own authority.
+        """
+        options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, **self.security.client_options}
         return options if self.network is None else {**options, "dialer": self.network}
 
     # --- its brokers
@@ -325,6 +336,24 @@ class FakeCluster(Trouble):
     def remember_request(self, broker: int, connection: int, api: str, header: RequestHeader, request: Any) -> None:
         """Log a request that a broker received."""
         self._journal.add(Request(self._now(), broker, connection, api, header.version, header.client_id, request))
+
+    def remember_dial(self, broker: int, connection: int) -> None:
+        """Log an accepted connection."""
+        self._journal.dials.append(Dial(self._now(), broker, connection))
+
+    def remember_authentication(self, broker: int, connection: int, authenticator: Authenticator, error: int) -> None:
+        """Log how an authentication ended; `error` is Kafka's code, or 0."""
+        who = authenticator.claimed if error else authenticator.principal
+        told = Authentication(self._now(), broker, connection, who, authenticator.mechanism, authenticator.is_renewal, error)
+        self._journal.authentications.append(told)
+
+    def remember_expired(self, broker: int, connection: int) -> None:
+        """Log a connection whose session ended before its last request was read."""
+        self._journal.expired_sessions.append(ExpiredSession(self._now(), broker, connection))
+
+    def remember_tls_failure(self, broker: int, connection: int, reason: str) -> None:
+        """Log why TLS failed on a connection."""
+        self._journal.tls_failures.append(TlsFailure(self._now(), broker, connection, reason))
 
     def remember_violation(self, broker: int, connection: int, what: str) -> None:
         """Log why a broker closed a connection."""

@@ -6,6 +6,7 @@
 3. Answers are delayed by `FakeBroker.latency`, and requests are read at `FakeBroker.bandwidth`. When these change, bytes and answers
    in transit continue at the new speed.
 4. The same protocol serves sockets and memory streams.
+5. `Authenticator` judges each request when it is read, before it is decoded.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.errors import ProtocolError
 from aioproducer.testing.call import Call
 from aioproducer.testing.handlers import api_versions
-from aioproducer.wire.api import ApiKey
+from aioproducer.testing.security.authenticator import MOST_BYTES, Admission, Authenticator, Ending
+from aioproducer.testing.security.tls_contexts import common_name
+from aioproducer.wire.api import NAMES, ApiKey
 from aioproducer.wire.frame import FrameReader, decode_request, encode_response
-from aioproducer.wire.schema import codec
+from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator, Sequence
 
     from aioproducer.interfaces import Buffer
@@ -32,6 +36,7 @@ __all__ = ["Connection"]
 
 _START: Final = struct.Struct(">hhi")  # key, version, correlation id: the first fields of every request header
 _LEAST_HEADER: Final = 10
+_SIZE: Final = struct.Struct(">i")
 
 
 class Connection(asyncio.Protocol):
@@ -40,6 +45,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
         self.number = broker.cluster.next_connection()
+        self.authenticator = Authenticator(broker.security)
         self._transport: Any = None
         self._reader = FrameReader()
         self._frames: deque[bytes] = deque()
@@ -55,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         self._can_write = True
         self._is_pumping = False
+        self._is_last = False
 
     # --- as asyncio.Protocol
 
@@ -72,10 +79,12 @@ class Connection(asyncio.Protocol):
         """Take bytes of requests, at the broker's bandwidth."""
         bandwidth = self.broker.bandwidth
         if bandwidth is None:
-            self._arrive(data)
-        elif self._is_open:
             self._coming = data
-            self._arriving = self.broker.loop.call_later(len(data) / bandwidth, self._arrive, data)
+            self._arrive()
+        elif self._is_open:
+            # not an argument of the timer: asyncio's debug log would show the bytes, which may be a password
+            self._coming = data
+            self._arriving = self.broker.loop.call_later(len(data) / bandwidth, self._arrive)
             self._adjust_reading()
 
     def on_bandwidth(self, before: float | None) -> None:
@@ -85,7 +94,7 @@ class Connection(asyncio.Protocol):
         loop, bandwidth = self.broker.loop, self.broker.bandwidth
         left = (self._arriving.when() - loop.time()) * before
         self._arriving.cancel()
-        self._arriving = loop.call_later(max(left, 0.0) / bandwidth if bandwidth else 0.0, self._arrive, self._coming)
+        self._arriving = loop.call_later(max(left, 0.0) / bandwidth if bandwidth else 0.0, self._arrive)
 
     def pause_writing(self) -> None:
         """Stop answering requests until the client reads its answers."""
@@ -109,7 +118,12 @@ class Connection(asyncio.Protocol):
         if frame:
             postponed, self._postponed = self._postponed, []
             self.write([*frame, *postponed])
+        self._close_after_last()
         self.go_on()
+
+    def end_after_answer(self) -> None:
+        """Serve no request after the current one, and close once its answer is sent."""
+        self._is_last = True
 
     def postpone(self, frame: Buffer) -> None:
         """End the current request; send its answer after the next one."""
@@ -163,6 +177,12 @@ class Connection(asyncio.Protocol):
                 return
             _, chunks = self._travelling.popleft()
             self._send(chunks)
+        self._close_after_last()
+
+    def _close_after_last(self) -> None:
+        """Close after `end_after_answer`, unless bytes of the answer are held or delayed."""
+        if self._is_open and self._is_last and self._call is None and not self._travelling and not self._held:
+            self.close()
 
     def _send(self, chunks: Sequence[Buffer]) -> None:
         """Send bytes in one write.
@@ -207,6 +227,7 @@ class Connection(asyncio.Protocol):
         if self._held and not self.broker.is_paused:
             held, self._held = self._held, []
             self.write(held)
+            self._close_after_last()
         if self._is_pumping:
             return
         self._is_pumping = True
@@ -217,8 +238,9 @@ class Connection(asyncio.Protocol):
             self._is_pumping = False
         self._adjust_reading()
 
-    def _arrive(self, data: bytes) -> None:
+    def _arrive(self) -> None:
         self._arriving = None
+        data, self._coming = self._coming, b""
         if not self._is_open:
             return
         try:
@@ -231,7 +253,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_ready(self) -> bool:
-        return self._call is None and self._is_open and self._can_write and not self.broker.is_paused
+        return self._call is None and self._is_open and self._can_write and not self._is_last and not self.broker.is_paused
 
     def _adjust_reading(self) -> None:
         """Read while no further request waits. A real broker stops reading at the first waiting request, this one at the second."""
@@ -244,23 +266,79 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def _begin(self, frame: bytes) -> None:
-        broker = self.broker
+        broker, authenticator = self.broker, self.authenticator
         try:
+            if not authenticator.is_open and len(frame) > MOST_BYTES:
+                raise ProtocolError(f"a request of {len(frame)} bytes during authentication; the limit is {MOST_BYTES}")
+            if authenticator.takes_raw_tokens:
+                self._take_raw_token(frame)
+                return
             if len(frame) < _LEAST_HEADER:
                 raise ProtocolError(f"a request of {len(frame)} bytes is shorter than its header")
-            key, version, correlation_id = _START.unpack_from(frame)
-            lowest, highest = broker.versions.get(key, (0, -1))
-            if key == ApiKey.API_VERSIONS and highest >= 0 and not lowest <= version <= highest:
-                self.write(encode_response(key, 0, correlation_id, api_versions.unsupported(lowest, highest)))
+            key = _START.unpack_from(frame)[0]
+            admission = authenticator.admit(key, broker.loop.time())
+            if admission is Admission.EXPIRED:
+                broker.cluster.remember_expired(broker.node_id, self.number)
+                self.close()
                 return
-            if not lowest <= version <= highest:
-                raise ProtocolError(f"request {key} in version {version}: this broker speaks {lowest} to {highest} (0 to -1: none)")
-            header = decode_request(frame)
-            handler = broker.cluster.handler(key)
-            request = codec(f"{handler.name}.request", version).decode(handler.mend(frame, header), header.offset)
+            if admission is Admission.CLOSE:
+                raise ProtocolError(f"{NAMES.get(key, f'request {key}')} before the connection is authenticated by SASL")
+            call = self._call_of(frame)
         except ProtocolError as error:
             self.violate(str(error))
             return
-        broker.cluster.remember_request(broker.node_id, self.number, handler.name, header, request)
-        self._call = call = Call(self, header, handler, request)
-        call.begin()
+        if call is not None:
+            self._call = call
+            if admission is Admission.ILLEGAL:
+                broker.cluster.remember_violation(broker.node_id, self.number, f"{call.api} within an exchange of SASL")
+                call.begin_illegally()
+            else:
+                call.begin()
+
+    def _call_of(self, frame: bytes) -> Call | None:
+        """Decode and log a request. Returns None for an unsupported version of ApiVersions, which is answered here.
+
+        Raises:
+            ProtocolError: no broker accepts the request.
+        """
+        broker = self.broker
+        key, version, correlation_id = _START.unpack_from(frame)
+        lowest, highest = broker.versions.get(key, (0, -1))
+        if key == ApiKey.API_VERSIONS and highest >= 0 and not lowest <= version <= highest:
+            self.write(encode_response(key, 0, correlation_id, api_versions.unsupported(lowest, highest)))
+            return None
+        if not lowest <= version <= highest:
+            raise ProtocolError(f"request {key} in version {version}: this broker speaks {lowest} to {highest} (0 to -1: none)")
+        header = decode_request(frame)
+        handler = broker.cluster.handler(key)
+        request = codec(f"{handler.name}.request", version).decode(handler.mend(frame, header), header.offset)
+        # the log holds no secret: a test may print it
+        logged = message("SaslAuthenticate.request") if key == ApiKey.SASL_AUTHENTICATE else request
+        broker.cluster.remember_request(broker.node_id, self.number, handler.name, header, logged)
+        return Call(self, header, handler, request)
+
+    # --- authentication
+
+    def log_authentication(self, error: int) -> None:
+        """Log how an authentication of this connection ended; `error` is Kafka's code, or 0."""
+        self.broker.cluster.remember_authentication(self.broker.node_id, self.number, self.authenticator, error)
+
+    def tls_up(self, tls: ssl.SSLObject) -> None:
+        """Take the name of the client's certificate for the principal, as with `ssl.principal.mapping.rules` for the CN."""
+        name = common_name(tls)
+        if name is not None and self.authenticator.identify(name):
+            self.log_authentication(0)
+
+    def tls_failed(self, reason: str) -> None:
+        """Log why TLS failed; the connection is closing."""
+        self.broker.cluster.remember_tls_failure(self.broker.node_id, self.number, reason)
+
+    def _take_raw_token(self, token: bytes) -> None:
+        """Answer a token of SASL that follows SaslHandshake 0: tokens have a size and no header. A refusal closes without an answer."""
+        outcome = self.authenticator.authenticate(token, self.broker.loop.time())
+        if outcome.is_end:
+            self.log_authentication(outcome.code)
+        if outcome.ending is Ending.STAYS:
+            self.write([_SIZE.pack(len(outcome.token)) + outcome.token])
+        else:
+            self.close()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioproducer.testing import corrupt_responses
 from aioproducer.testing.faults import Faults, Hang, Rule
+from aioproducer.testing.security.scram_spoils import scram_changes
+from aioproducer.testing.security.tls_stream import TlsSpoil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -197,6 +199,63 @@ class Trouble:
     def gather(self, api: str, count: int, *, broker: int | None = None) -> None:
         """Hold the next `count` answers of one connection, and send them in one piece."""
         self._spoil(api, corrupt_responses.gathered(count), count, broker)
+
+    # --- TLS and SASL
+
+    def spoil_tls(
+        self,
+        *,
+        hang: bool = False,
+        cut: int | None = None,
+        alert: int | None = None,
+        ignore_close: bool = False,
+        times: int | None = 1,
+        broker: int | None = None,
+    ) -> None:
+        """Spoil the TLS of the next connections. Certificates and versions are changed by `security.change(tls=...)`.
+
+        Args:
+            hang: answer nothing in the handshake.
+            cut: close after so many bytes of the broker's, within the handshake or later.
+            alert: answer the client's first message with this fatal alert, by its number: 40 is handshake_failure, 70 protocol_version.
+            ignore_close: answer neither close_notify nor the end of the client's bytes; the connection stays open.
+            times: number of connections; None: all.
+            broker: only of this broker.
+        """
+        if broker is not None and broker not in self._known_brokers:
+            raise ValueError(f"there is no broker {broker}")
+        if not (hang or ignore_close) and cut is None and alert is None:
+            raise ValueError("spoil_tls takes hang, cut, alert or ignore_close")
+        self.faults.add(Rule("TLS", "tls", times, broker, tls=TlsSpoil(hang, cut, alert, ignore_close)))
+
+    def spoil_scram(
+        self,
+        *,
+        count: int | None = None,
+        nonce: bytes | None = None,
+        first: bytes | Callable[[bytes], bytes] | None = None,
+        final: bytes | Callable[[bytes], bytes] | None = None,
+        times: int | None = None,
+        broker: int | None = None,
+    ) -> None:
+        """Change the server's messages of SCRAM.
+
+            cluster.spoil_scram(count=2**31)
+            cluster.spoil_scram(first=lambda sound: b"m=x," + sound)     # a mandatory extension
+            cluster.spoil_scram(final=b"v=" + base64.b64encode(bytes(32)))  # the signature of one who does not know the password
+
+        Args:
+            count: in place of the iteration count.
+            nonce: in place of client's and server's nonce.
+            first: in place of the first message, or a function that makes it of the sound one.
+            final: in place of the final message, or a function that makes it of the sound one.
+            times: number of SaslAuthenticate requests that the change looks at, of each mechanism; None: all.
+            broker: only on this broker.
+        """
+        changes = scram_changes(count, nonce, first, final)
+        rule = self._rule("SaslAuthenticate", "rewrite", times, broker)
+        rule.rewrite = changes
+        self.faults.add(rule)
 
     # ---
 

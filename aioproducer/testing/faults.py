@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from aioproducer.testing.corrupt_responses import Spoil
+    from aioproducer.testing.security.tls_stream import TlsSpoil
 
 __all__ = ["Faults", "Hang", "Kind", "Rule", "Target", "Verdict", "When"]
 
 When: TypeAlias = Literal["before", "after"]
-Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite", "handler"]
+Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite", "handler", "tls"]
 
 # Kafka answers these errors after it has appended
 _AFTER_APPEND: Final = frozenset({"NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT"})
@@ -91,6 +92,7 @@ class Rule:
     hang: Hang | None = None
     rewrite: Callable[[Any], object] | None = None
     handler: Callable[[Any, Any], Any] | None = None
+    tls: TlsSpoil | None = None
     fired: int = 0
 
     def covers(self, target: Target) -> bool:

@@ -52,6 +52,8 @@ _HIGHEST: Final[Mapping[str, _Steps]] = MappingProxyType(
         "TxnOffsetCommit": _steps("0.11:0 2.0:1 2.1:2 2.5:3 3.8:4 4.0:5"),
         "OffsetForLeaderEpoch": _steps("0.11:0 2.0:1 2.1:2 2.3:3 2.8:4"),
         "DescribeConfigs": _steps("0.11:0 1.1:1 2.0:2 2.6:3 2.8:4"),
+        "SaslHandshake": _steps("0.10:0 1.0:1"),
+        "SaslAuthenticate": _steps("1.0:0 2.2:1 2.5:2"),
         "CreatePartitions": _steps("1.0:0 2.0:1 2.5:2 2.7:3"),
     }
 )

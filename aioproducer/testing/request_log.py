@@ -1,4 +1,4 @@
-"""Records the requests that brokers received, and clients' protocol violations."""
+"""Records the requests that brokers received, clients' protocol violations, dials and authentications."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Journal", "Request", "Violation"]
+__all__ = ["Authentication", "Dial", "ExpiredSession", "Journal", "Request", "TlsFailure", "Violation"]
 
 _REMEMBERED: Final = 100_000
 
@@ -38,11 +38,56 @@ class Violation(NamedTuple):
     what: str
 
 
+class Dial(NamedTuple):
+    """Holds a connection that a broker accepted."""
+
+    at: float
+    broker: int
+    connection: int
+
+
+class Authentication(NamedTuple):
+    """Holds how an authentication ended.
+
+    `error` is Kafka's error code, 0 for success; `principal` is the authenticated user, or the name that a refused client gave, if it gave
+    one; `mechanism` is SASL's, or "TLS" for a client certificate; `is_renewal` is True for a re-authentication.
+    """
+
+    at: float
+    broker: int
+    connection: int
+    principal: str | None
+    mechanism: str | None
+    is_renewal: bool
+    error: int
+
+
+class ExpiredSession(NamedTuple):
+    """Holds a connection that was closed because a request came after the end of its session."""
+
+    at: float
+    broker: int
+    connection: int
+
+
+class TlsFailure(NamedTuple):
+    """Holds why TLS failed on a connection, in OpenSSL's words or the fake's."""
+
+    at: float
+    broker: int
+    connection: int
+    reason: str
+
+
 class Journal:
     """Holds the requests and violations of one cluster, in order; at most the last 100,000 requests."""
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
+        self.dials: list[Dial] = []
+        self.authentications: list[Authentication] = []
+        self.expired_sessions: list[ExpiredSession] = []
+        self.tls_failures: list[TlsFailure] = []
         self._requests: deque[Request] = deque(maxlen=_REMEMBERED)
         self._seen: Counter[str] = Counter()
         self._watchers: list[asyncio.Future[None]] = []

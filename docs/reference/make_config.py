@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import pathlib
 from typing import TYPE_CHECKING
 
 from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.option_names import NOT_HERE
+from aioproducer.secure_options import SecureOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,25 +43,66 @@ What you wrote yourself and cannot be together raises `ConfigError`. A default g
 - zstd needs `message_format_max=2`; a partitioner of your own decides about keys by itself, without `partitioner_ignore_keys`.
 """
 
+SECURITY = """\
+## TLS and SASL
+
+Java's names with underscores; [porting](../topics/porting.md#tls-and-sasl) has those of other clients, which `from_mapping` takes, and
+`Producer` where they are names of Python arguments. `bootstrap_servers="SASL_SSL://host:port"` needs no `security_protocol`.
+"""
+
+SECRETS = """\
+Passwords and keys are held as `Secret`: no repr, log, error, pickle or traceback with locals shows one. In place of its text each may be a
+reference, which is read at each use, so that a new password needs no restart:
+
+| reference | what it is |
+|---|---|
+| `${env:NAME}` | an environment variable |
+| `${file:/path:key}` | a key of a properties file |
+| `${file:/path}` | a whole file, without blanks at its ends |
+| `${dir:/path:file}` | a file of a directory, without blanks at its ends |
+
+A reference is the whole value of a secret option, of `sasl_username`, or of `username` or `password` in `sasl.jaas.config`, and is read
+nowhere else; any other text, as Azure's `$ConnectionString`, stands for itself. A config can be pickled when its secrets are references.
+`config.providers` may give Kafka's own providers (`EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`) other names.
+
+An option that the protocol does not use is an error, as is one that contradicts another; a value that is another client's default
+(`sasl_mechanism="PLAIN"` without SASL, None) is left out.
+
+- `SASL_PLAINTEXT` and `SASL_SSL` need `sasl_mechanism`, `sasl_username` and `sasl_password`. `sasl.jaas.config` stands for the last two:
+  `PlainLoginModule` or `ScramLoginModule`, whose `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a warning.
+- `ssl_context` is alone: other `ssl_` options are an error beside it, but for `ssl_endpoint_identification_algorithm`.
+- The client's key is in one of `ssl_keystore_location` (with its certificates), `ssl_keystore_key` with `ssl_keystore_certificate_chain`, or
+  `ssl_key_location` with `ssl_certificate_location`.
+- `ssl_endpoint_identification_algorithm=none` logs a warning. `enable.ssl.certificate.verification=false` is refused.
+- `ssl.protocol` is left out where it says no less than TLSv1.2. In kafka-python's words, `ssl_check_hostname=False` is `none`.
+"""
+
 NOT_HERE_HEAD = """\
 ## Names that are known and no option here
 
-`from_mapping` and `Producer` say for each of these why; an unknown name raises too, with the nearest known one. Names of TLS and SASL are
-left out where they ask for neither: `security.protocol=plaintext`, and the defaults of aiokafka's arguments (`sasl_mechanism="PLAIN"`,
-`ssl_context=None` and the like).
+`from_mapping` and `Producer` say for each of these why; an unknown name raises too, with the nearest known one. Names of Kerberos and OAuth
+are left out where they have the default of aiokafka's and kafka-python's arguments (`sasl_kerberos_service_name="kafka"`, None).
 """
 
 
 def page() -> str:
     """The whole page."""
     defaults = ProducerConfig()
-    options = [(f"`{name}`", _default(getattr(defaults, name)), one.kind.values, one.doc, _others(one)) for name, one in OPTIONS.items()]
+    security = {field.name for field in dataclasses.fields(SecureOptions)}
+    rows = {
+        name: (f"`{name}`", _default(getattr(defaults, name)), one.kind.values, one.doc, _others(name, one))
+        for name, one in OPTIONS.items()
+    }
+    head = ("option", "default", "values", "what it is", "other names")
     missing = [(", ".join(f"`{name}`" for name in names), why) for why, names in NOT_HERE]
     return "\n".join(
         [
             HEAD,
-            _table(("option", "default", "values", "what it is", "other names"), options),
+            _table(head, [row for name, row in rows.items() if name not in security]),
             CONFLICTS,
+            SECURITY,
+            _table(head, [row for name, row in rows.items() if name in security]),
+            SECRETS,
             NOT_HERE_HEAD,
             _table(("names", "why"), missing).rstrip("\n") + "\n",
         ]
@@ -69,17 +112,18 @@ def page() -> str:
 def _default(value: object) -> str:
     if isinstance(value, enum.Enum):
         return f"`{value.name.lower()}`"
+    if value in {"", ()}:
+        return "empty"
     if isinstance(value, tuple):
         return f"`{','.join(value)}`"
-    if value == "":
-        return "empty"
     return f"`{value:.0f}`" if isinstance(value, float) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def _others(option: Option) -> str:
+def _others(name: str, option: Option) -> str:
     java = {"": [], None: ["none in Java"]}.get(option.java, [f"`{option.java}`"])
     java += [f"`{name}` (KIP)" for name in option.kips]
-    return ", ".join([*java, *(f"`{name}`" + (f" (of {scale})" if scale > 1 else "") for name, scale in option.librdkafka.items())])
+    java += [f"`{other}`" + (f" (of {scale})" if scale > 1 else "") for other, scale in option.librdkafka.items()]
+    return ", ".join([*java, *(f"`{other}`" for other in option.python if other != name)])
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -130,6 +130,19 @@ async def test_kafkas_partitioner_places_keys(side: Side) -> None:
     ]
 
 
+async def test_records_of_two_topics_that_alternate(side: Side) -> None:
+    """Each record is in the topic that its call named, also if its key was last sent to another topic."""
+    topics = [await side.topic(), await side.topic()]
+    async with side.producer() as producer:
+        for topic in topics:
+            await producer.send_and_wait(topic, b"first", b"key")
+        for number in range(20):
+            await producer.send(topics[number % 2], b"%d" % number, b"key")
+    for at, topic in enumerate(topics):
+        values = [value for records in (await side.log(topic)).values() for _, value, _, _ in records]
+        assert values == [b"first", *(b"%d" % number for number in range(at, 20, 2))]
+
+
 @pytest.mark.parametrize("is_short", [True, False])
 async def test_a_partitioner_of_ones_own(side: Side, *, is_short: bool) -> None:
     """The partitioner gets the key and the number of partitions, and its result counts. A given partition has precedence."""

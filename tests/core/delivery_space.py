@@ -192,7 +192,7 @@ class World:
         return [*self._of_the_client(), *self._of_the_network(), *self._of_the_brokers()]
 
     def _of_the_client(self) -> Iterator[tuple[Move, int]]:
-        if self.rules.ready.get(self.queue.leader) or self.rules.next_wake() is not None:
+        if self.rules.ready.get(self.queue.leader) or self.rules.deadlines.next() is not None:
             yield ("drain",), 0
             yield ("drain_unsent",), 1
         if self.asks:

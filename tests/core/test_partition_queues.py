@@ -38,12 +38,12 @@ def test_a_partial_batch_lingers() -> None:
     """Not before its time, and no longer."""
     rules, (queue,) = partition_queues(1, linger=5)
     batch = put(rules, queue, now=100)
-    assert rules.next_wake() == 105
+    assert rules.deadlines.next() == 105
     rules.wake(104.9)
     assert sent(rules, 1) == []
     rules.wake(105)
     assert sent(rules, 1) == [batch]
-    assert rules.next_wake() is None
+    assert rules.deadlines.next() is None
 
 
 def test_a_full_batch_does_not_linger() -> None:
@@ -66,7 +66,7 @@ def test_hurry_lets_partial_batches_go() -> None:
     rules.close(first)
     rules.flush_partial_batches()
     assert sent(rules, 1) == batches
-    assert rules.next_wake() is None
+    assert rules.deadlines.next() is None
 
 
 @pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
@@ -109,7 +109,7 @@ def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) ->
         assert sent(rules, 1, "another lane") == []
         rules.ready.memory_is_short = False
         answered(rules, first)
-    moment = rules.next_wake()
+    moment = rules.deadlines.next()
     assert moment == 105
     rules.wake(moment)
     assert sent(rules, queue.leader) == [second]
@@ -125,7 +125,7 @@ def test_by_load_a_partial_batch_waits_for_what_its_partition_has_in_flight() ->
     assert sent(rules, 1) == [elsewhere]
     assert put(rules, queue, 3) is second
     assert sent(rules, 1) == []
-    assert rules.next_wake() == 1000 / 16, "for no time, until it is old"
+    assert rules.deadlines.next() == 1000 / 16, "for no time, until it is old"
     answered(rules, first)
     assert sent(rules, 1) == [second]
     assert second.count == 2
@@ -331,7 +331,7 @@ def test_what_lingered_takes_no_more_once_it_is_old() -> None:
     to_send_again(rules, queue, 100)
     batch = put(rules, queue)
     rules.wake(5)
-    assert rules.next_wake() == 10
+    assert rules.deadlines.next() == 10
     rules.wake(9.9)
     assert put(rules, queue) is batch
     rules.wake(10)
@@ -463,7 +463,7 @@ def test_a_batch_backs_off() -> None:
     answered(rules, batch, retry_at=50.0)
     put(rules, queue, 2)
     rules.close(queue)
-    assert rules.next_wake() == 50.0
+    assert rules.deadlines.next() == 50.0
     free = put(rules, other)
     assert sent(rules, 1) == [free]
     rules.wake(49.0)

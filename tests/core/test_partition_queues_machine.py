@@ -248,7 +248,7 @@ class Accumulating(RuleBasedStateMachine):
             if batch.state is State.OPEN:
                 moments.append(when + (FRESH if when + self.linger <= self.now else self.linger))
         assert all(moment > self.now for moment in moments), "it has waited longer than it was to"
-        wake = self.rules.next_wake()
+        wake = self.rules.deadlines.next()
         assert not moments or (wake is not None and wake <= min(moments))
         alive = [batch.expires_at for batch in self.opened_at if not batch.ended]
         assert self.rules.incomplete.next_expiry() == (alive[0] if alive else None)

@@ -11,6 +11,7 @@ import shutil
 import ssl
 import subprocess
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -363,7 +364,7 @@ def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() -> None:
         played.client.data_received(alert)
         # the step that would read it has not had its turn
         played.client.connection_lost(ConnectionResetError("reset by peer"))
-        with pytest.raises(ssl.SSLError, match="(?i)alert"):
+        with pytest.raises(ssl.SSLError, match="ALERT"):
             await handshake
         assert played.near.events == []
 
@@ -393,12 +394,14 @@ def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Path, ver
         )
         assert server.stdin is not None
         assert server.stdout is not None
-        receiver = Receiver()
+        receiver, seen = Receiver(), []
         try:
             async with asyncio.timeout(30):
                 await server.stdout.readuntil(b"ACCEPT")
-                context = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
-                stream = TlsStream(receiver, await context.context(), "localhost", context.turns)
+                contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
+                context: Any = await contexts.context()
+                context._msg_callback = lambda _tls, direction, _version, _type, message, _data: seen.append((direction, int(message)))
+                stream = TlsStream(receiver, context, "localhost", contexts.turns)
                 await TcpDialer().dial("127.0.0.1", port, lambda: stream)
                 await stream.handshake()
                 stream.write(b"before\n")
@@ -410,12 +413,15 @@ def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Path, ver
                         await asyncio.sleep(0.01)
                     assert isinstance(receiver.events[1], tuple)
                 else:
-                    await server.stdout.readuntil(b"KEYUPDATE")
+                    while ("read", 24) not in seen:
+                        await asyncio.sleep(0.01)
                     server.stdin.write(b"behind the update\n")
                     while b"behind" not in receiver.data:
                         await asyncio.sleep(0.01)
                     stream.write(b"after\n")
                     await server.stdout.readuntil(b"after")
+                    # OpenSSL answers before its next write
+                    assert (("write", 24) in seen) is (order == b"K\n")
                 stream.close()
                 while not isinstance(receiver.events[-1], tuple):
                     await asyncio.sleep(0.01)
@@ -475,7 +481,7 @@ def test_a_cancelled_handshake_leaves_no_stream() -> None:
 
     async def main() -> None:
         outcomes = set()
-        for turns in range(12):
+        for turns in range(1, 12):
             pair = await Pair().dial()
             handshake = asyncio.ensure_future(pair.client.handshake())
             for _ in range(turns):
@@ -557,7 +563,9 @@ def test_the_socket_is_that_of_the_dialed_stream(kind: str) -> None:
         over = asyncio.Event()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
+            # reset, if the session tickets were not read
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
             writer.close()
             over.set()
 
@@ -568,11 +576,11 @@ def test_the_socket_is_that_of_the_dialed_stream(kind: str) -> None:
             await TcpDialer().dial("127.0.0.1", port, lambda: stream)
             await stream.handshake()
             number = stream.get_extra_info("socket").fileno()
-            ours = os.readlink(f"/proc/self/fd/{number}")
+            ours = os.fstat(number).st_ino
             if kind == "asyncio":
                 kept = os.dup(number)
                 disown([stream])
-                assert os.readlink(f"/proc/self/fd/{number}") != ours
+                assert os.fstat(number).st_ino != ours
                 os.dup2(kept, number)
                 os.close(kept)
             stream.abort()
@@ -763,57 +771,49 @@ def test_mutated_bytes_give_an_error_of_ours_or_a_result() -> None:
     """What a broken or hostile peer sends: no exception but of the known kinds, no hang, none over 20 ms of CPU."""
 
     async def main() -> None:
-        chance = random.Random(20)
-        server, client = server_context(SERVER, clients=CA), client_context(CA, certificate=ALICE)
-        longest = 0.0
-        outcomes: dict[str, int] = {}
+        chance, outcomes, longest = random.Random(20), Counter[str](), 0.0
+        contexts = server_context(SERVER, clients=CA), client_context(CA, certificate=ALICE)
         for _ in range(MUTATIONS):
-            played = Played(server, client)
-            handshake = asyncio.ensure_future(played.client.handshake())
-            victim = chance.randrange(3)
-            for flight in range(6):
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                data = bytearray(played.answer())
-                if played.is_up and flight >= victim and not played.client.is_closing():
-                    with contextlib.suppress(ssl.SSLError):
-                        played.server.write(bytes(chance.randrange(2000)))
-                        data += played.outgoing.read()
-                if flight >= victim:
-                    mutate(data, chance)
-                if data and played.stream.state == "open":
-                    began = time.thread_time()
-                    played.client.data_received(bytes(data))
-                    await asyncio.sleep(0)
-                    longest = max(longest, time.thread_time() - began)
-            if not played.client.eof_received():
-                played.stream.close()
-            try:
-                await handshake
-                outcome = type(getattr(played.client, "_error", None)).__name__
-            except (OSError, ValueError) as error:
-                outcome = type(error).__name__
-            outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            await settle_a_little()
-            assert played.near.events in ([], ["made"]) or isinstance(played.near.events[-1], tuple)
-            assert played.stream.state != "open"
+            outcome, seconds = await play_mutated(Played(*contexts), chance)
+            outcomes[outcome] += 1
+            longest = max(longest, seconds)
         assert longest < 0.020, longest
-        assert outcomes.keys() <= {
-            "NoneType",
-            "SSLError",
-            "SSLEOFError",
-            "SSLCertVerificationError",
-            "SSLZeroReturnError",
-            "ConnectionResetError",
-        }
+        assert outcomes.keys() <= {"NoneType", "SSLError", "SSLEOFError", "SSLCertVerificationError", "ConnectionResetError"}
         assert outcomes["SSLError"] > MUTATIONS / 10, outcomes
-
-    async def settle_a_little() -> None:
-        for _ in range(3):
-            await asyncio.sleep(0)
 
     gc.collect()
     run(main())
+
+
+async def play_mutated(played: Played, chance: random.Random) -> tuple[str, float]:
+    """Play a connection whose server's bytes are mutated from a random flight on. Returns the error's type, and the longest CPU time."""
+    handshake, victim, longest = asyncio.ensure_future(played.client.handshake()), chance.randrange(3), 0.0
+    for flight in range(6):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        data = bytearray(played.answer())
+        if flight >= victim:
+            if played.is_up:
+                with contextlib.suppress(ssl.SSLError):
+                    played.server.write(bytes(chance.randrange(2000)))
+                    data += played.outgoing.read()
+            mutate(data, chance)
+        if data and played.stream.state == "open":
+            began = time.thread_time()
+            played.client.data_received(bytes(data))
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - began)
+    if not played.client.eof_received():
+        played.stream.close()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert played.near.events in ([], ["made"]) or isinstance(played.near.events[-1], tuple)
+    assert played.stream.state != "open"
+    try:
+        await handshake
+    except OSError as error:
+        return type(error).__name__, longest
+    return type(played.client._error).__name__, longest
 
 
 def mutate(data: bytearray, chance: random.Random) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from aioproducer.sasl.gate import Gate
@@ -57,7 +59,7 @@ def test_fifty_brokers_are_probed_one_at_a_time() -> None:
     """Row 112."""
     dials = probes(Gate(), [str(number) for number in range(50)], 0.0, 12.0)
     assert len(dials) <= 14
-    gaps = [later - sooner for (sooner, _), (later, _) in zip(dials, dials[1:], strict=False)]
+    gaps = [later - sooner for (sooner, _), (later, _) in itertools.pairwise(dials)]
     assert min(gaps) >= REFUSAL
 
 

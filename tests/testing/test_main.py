@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 
 from aioproducer.testing.__main__ import main
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Iterator
 
 GONE_SECONDS = 20
@@ -68,6 +70,21 @@ def test_another_process_writes_and_reads(ending: signal.Signals) -> None:
         assert (out, complaints, process.returncode) == ("", "", 0)
 
 
+def test_a_cluster_with_security(tmp_path: pathlib.Path) -> None:
+    """confluent-kafka trusts the authority that the process wrote, and authenticates."""
+    authority = tmp_path / "ca.pem"
+    options = ("--security", "SASL_SSL", "--user", "alice:canary-alice", "--session-ms", "60000", "--authority", str(authority))
+    with served("--topic", "orders", *options) as (process, servers):
+        peer: dict[str, Any] = {"bootstrap.servers": servers, "security.protocol": "SASL_SSL", "ssl.ca.location": str(authority)}
+        producer = confluent_kafka.Producer(
+            peer | {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "canary-alice"}
+        )
+        producer.produce("orders", b"v")
+        assert producer.flush(30) == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(GONE_SECONDS) == 0
+
+
 def test_what_no_broker_takes_is_told_at_the_end() -> None:
     """The run fails, as the app under test has a bug."""
     import socket
@@ -92,6 +109,9 @@ def test_what_no_broker_takes_is_told_at_the_end() -> None:
         (["--topic", "no/such"], "no/such"),
         (["--topic", "a", "--topic", "a"], "'a'"),
         (["--version", "17"], "17"),
+        (["--security", "TLS"], "TLS"),
+        (["--user", "alice"], "a user is NAME:PASSWORD"),
+        (["--authority", "ca.pem"], "--authority needs"),
     ],
 )
 def test_bad_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

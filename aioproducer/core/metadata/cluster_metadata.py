@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.core.incremental import STRIDE, whole
+from aioproducer.core.incremental import STRIDE
 from aioproducer.errors import BrokerError, broker_error
 
 if TYPE_CHECKING:
@@ -53,11 +53,6 @@ class TopicView(NamedTuple):
     topic_id: bytes = NO_ID
     partitions: tuple[PartitionView, ...] = ()
     error: BrokerError | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Return whether every partition has a leader."""
-        return self.error is None and not whole(self.may_settle())
 
     def may_settle(self) -> Steps[bool]:
         """Return, in steps, whether another request may help: a leader is missing, or the error is retriable."""
@@ -116,10 +111,6 @@ class ClusterMetadata:
         found = _brokers([broker], {})
         self.brokers = {**self.brokers, **found}
         return bool(found)
-
-    def take_topic(self, told: Any, *, has_epochs: bool = True) -> TopicView | None:
-        """Run `taking` in one step."""
-        return whole(self.taking(told, has_epochs=has_epochs))
 
     def taking(self, told: Any, *, has_epochs: bool = True) -> Steps[TopicView | None]:
         """Apply one topic of an answer. Returns the topic if it has changed.

@@ -423,11 +423,6 @@ class ProduceRequestResult:
             deliveries, callbacks, contexts = ([kind[at] for at in places] for kind in (deliveries, callbacks, contexts))
         return (contexts, callbacks, deliveries), futures or []
 
-    @property
-    def is_awaited(self) -> bool:
-        """Return whether a task or a callback waits for a record of the batch."""
-        return self.futures is not None or self.callbacks is not None
-
     def _run_late(self) -> None:
         late, self._late, self.delivery_context.context = self._late or [], None, None
         contexts = late[2::3]

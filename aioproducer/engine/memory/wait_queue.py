@@ -246,25 +246,29 @@ def _cancel_again(task: Task[Any], before: int, *message: object) -> None:
 
 
 class WaitQueue:
-    """Holds pending sends in the order of their calls. Its methods skip the cancelled ones."""
+    """Holds pending sends in the order of their calls. Its methods skip the cancelled ones.
 
-    __slots__ = ("_pending",)
+    Attributes:
+        entries: the pending sends, with cancelled ones: if it is empty, none waits.
+    """
+
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self._pending: deque[PendingSend] = deque()
+        self.entries: deque[PendingSend] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._pending) and self.head() is not None
+        return bool(self.entries) and self.head() is not None
 
     def __len__(self) -> int:
-        return sum(pending.is_waiting for pending in self._pending)
+        return sum(pending.is_waiting for pending in self.entries)
 
     def __iter__(self) -> Iterator[PendingSend]:
-        return (pending for pending in tuple(self._pending) if pending.is_waiting)
+        return (pending for pending in tuple(self.entries) if pending.is_waiting)
 
     def head(self) -> PendingSend | None:
         """Return the pending send that is served next, or None."""
-        queue = self._pending
+        queue = self.entries
         while queue:
             if queue[0].is_waiting:
                 return queue[0]
@@ -273,28 +277,28 @@ class WaitQueue:
 
     def push(self, pending: PendingSend) -> None:
         """Append a pending send at the end."""
-        self._pending.append(pending)
+        self.entries.append(pending)
 
     def merge(self, others: list[PendingSend]) -> None:
         """Insert the pending sends of another wait queue, each at its position in the order of the calls."""
         if not others:
             return
-        if not self._pending or self._pending[-1].number < others[0].number:
-            self._pending.extend(others)
+        if not self.entries or self.entries[-1].number < others[0].number:
+            self.entries.extend(others)
             return
         # Only the later ones are merged. With many topics at once, each topic's pending sends come in the order of their calls, so the
         # earlier ones need not be touched.
         later: list[PendingSend] = []
-        while self._pending and self._pending[-1].number > others[0].number:
-            later.append(self._pending.pop())
-        self._pending.extend(heapq.merge(reversed(later), others, key=lambda pending: pending.number))
+        while self.entries and self.entries[-1].number > others[0].number:
+            later.append(self.entries.pop())
+        self.entries.extend(heapq.merge(reversed(later), others, key=lambda pending: pending.number))
 
     def pop(self) -> PendingSend:
         """Remove the head and return it."""
-        return self._pending.popleft()
+        return self.entries.popleft()
 
     def take_all(self) -> list[PendingSend]:
         """Remove all pending sends and return them in order."""
-        everybody = [pending for pending in self._pending if pending.is_waiting]
-        self._pending.clear()
+        everybody = [pending for pending in self.entries if pending.is_waiting]
+        self.entries.clear()
         return everybody

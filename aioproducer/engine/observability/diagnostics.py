@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.batch_state import State
+from aioproducer.core.drain_policy import Linger
 from aioproducer.core.sequence_numbers import NO_IDENTITY, WINDOW
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: Partitio
         (node is not None and node.is_muted, f"{where}, which throttles"),
         (node is not None and node.produce.connection is None, f"a connection to {where}{_trouble(node)}"),
         (
-            batch.state is State.OPEN and partition_queues.by_load and queue.in_flight,
+            batch.state is State.OPEN and partition_queues.policy.linger is Linger.LOAD and queue.in_flight,
             "more records, or the end of what its partition has in flight (linger_ms='auto')",
         ),
         (batch.state is State.OPEN, "more records (linger_ms), the next turn of the loop, or one of many requests on their way"),

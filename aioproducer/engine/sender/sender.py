@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.core.batch_state import Event
-from aioproducer.core.drain_policy import MAX_BATCHES, DrainState, Fill
+from aioproducer.core.drain_policy import MAX_BATCHES, DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
@@ -110,12 +110,13 @@ class Sender:
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
         self._policy = partition_queues.policy
+        self._lingers_by_load = self._policy.linger is Linger.LOAD
         self._state = DrainState()
         # The least fill of the batches that leave in this drain.
         self._least = Fill.PARTIAL
         self._is_serving_due = False
         self._is_closed = False
-        self._waking = DeadlineTimer(loop, partition_queues.next_wake, self._on_wake)
+        self._waking = DeadlineTimer(loop, partition_queues.deadlines.next, self._on_wake)
         self._expiry = DeadlineTimer(loop, partition_queues.incomplete.next_expiry, self._on_expiry, is_patient=True)
         schedule.drain_by(self)
 
@@ -379,7 +380,6 @@ class Sender:
         self._go_on(node, batches)
 
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
-        by_load = self._partition_queues.by_load
         node_id = node.broker.node_id
         if self._partition_queues.ready.get(node_id):
             is_burst = self._state.is_burst or self._admission.is_bursting
@@ -395,7 +395,7 @@ class Sender:
         self._waking.check()
         self._run_completions()
         # After the woken tasks: their next records leave together with the records that lingered.
-        if by_load and self._partition_queues.ready.get(node_id):
+        if self._lingers_by_load and self._partition_queues.ready.get(node_id):
             self.turn()
 
     def _on_expiry(self, now: float) -> None:

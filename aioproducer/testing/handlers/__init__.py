@@ -25,6 +25,8 @@ from aioproducer.testing.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
 )
@@ -60,6 +62,8 @@ HANDLERS: Final[Mapping[ApiKey, Handler]] = {
         offset_fetch,
         offset_for_leader_epoch,
         produce,
+        sasl_authenticate,
+        sasl_handshake,
         sync_group,
         txn_offset_commit,
     )

@@ -1,6 +1,6 @@
 """Handles AddPartitionsToTxn 0-3: adds partitions to a transaction of version 1, at its coordinator.
 
-As in Kafka: if one partition is refused, the others get OPERATION_NOT_ATTEMPTED; before version 2, INVALID_PRODUCER_EPOCH replaces
+As in Kafka: the client needs `Write` on the transactional id and on each topic. If one partition is refused, the others get OPERATION_NOT_ATTEMPTED; before version 2, INVALID_PRODUCER_EPOCH replaces
 PRODUCER_FENCED. Deviation: versions 4 and 5, which Kafka's brokers send each other, close the connection.
 """
 
@@ -29,6 +29,8 @@ __all__ = ["HANDLER"]
 _OF_CLIENTS: Final = 3
 _WITH_FENCED: Final = 2
 _UNKNOWN: Final = broker_error("UNKNOWN_TOPIC_OR_PARTITION").code
+_DENIED: Final = broker_error("TOPIC_AUTHORIZATION_FAILED").code
+_ID_DENIED: Final = broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED").code
 _NOT_ATTEMPTED: Final = broker_error("OPERATION_NOT_ATTEMPTED").code
 _MESSAGE: Final = "AddPartitionsToTxn.response"
 
@@ -60,10 +62,19 @@ def _answer(call: Call) -> None:
 
 def _codes(call: Call, asked: list[Place]) -> dict[Target, int]:
     """Add the partitions if none of them is refused. Returns an error code, or 0, for each."""
-    codes = {place.target: call.code(place.target) or (0 if place.partition else _UNKNOWN) for place in asked}
+    if not call.may("Write", "transactional_id", call.request.transactional_id):
+        return {place.target: _ID_DENIED for place in asked}
+    codes = {place.target: call.code(place.target) or _refusal(call, place) for place in asked}
     if any(codes.values()):
         return {target: code or _NOT_ATTEMPTED for target, code in codes.items()}
     return dict.fromkeys(codes, told_fenced(_add(call, asked), since=_WITH_FENCED, version=call.version))
+
+
+def _refusal(call: Call, place: Place) -> int:
+    """Return the error code of a partition that cannot be added, or 0."""
+    if not call.may("Write", "topic", place.target.topic):
+        return _DENIED
+    return 0 if place.partition else _UNKNOWN
 
 
 def _add(call: Call, asked: list[Place]) -> int:

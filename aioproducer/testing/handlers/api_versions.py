@@ -57,6 +57,7 @@ def _answer(call: Call) -> None:
     answer = message("ApiVersions.response", error_code=code, api_keys=[] if code else ranges)
     if not code:
         _tell_features(call, answer)
+        call.connection.authenticator.versions_told()
     call.reply(answer)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.groups import Group
     from aioproducer.testing.transactions import Holder, Touched
 
-__all__ = ["WHOLE", "check_coordinates", "coordinated", "coordinator", "told_fenced", "verified"]
+__all__ = ["WHOLE", "check_coordinates", "check_may_read", "check_may_write", "coordinated", "coordinator", "told_fenced", "verified"]
 
 WHOLE: Final = Target()  # the target of a request about a group or a transaction, for the scope of faults
 _FENCED: Final = broker_error("PRODUCER_FENCED").code
@@ -51,6 +51,26 @@ def check_coordinates(call: Call, key: str) -> None:
     """
     if call.broker is not coordinator(call.cluster, key):
         raise broker_error("NOT_COORDINATOR", f"broker {call.broker.node_id} does not coordinate this")
+
+
+def check_may_write(call: Call) -> None:
+    """Check that the principal may write to the request's transactional id.
+
+    Raises:
+        BrokerError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
+    if not call.may("Write", "transactional_id", call.request.transactional_id):
+        raise broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+
+
+def check_may_read(call: Call) -> None:
+    """Check that the principal may read in the request's group.
+
+    Raises:
+        BrokerError: GROUP_AUTHORIZATION_FAILED.
+    """
+    if not call.may("Read", "group", call.request.group_id):
+        raise broker_error("GROUP_AUTHORIZATION_FAILED")
 
 
 def told_fenced(code: int, *, since: int, version: int) -> int:

@@ -1,7 +1,7 @@
 """Handles EndTxn 0-5: commits or aborts, at the transaction's coordinator.
 
 As in Kafka: from version 5 on it raises the epoch and returns the new one (KIP-890), and accepts an abort without an open transaction.
-Before version 2, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED.
+The client needs `Write` on the transactional id. Before version 2, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import BrokerError, broker_error
-from aioproducer.testing.handlers.coordinators import WHOLE, check_coordinates, told_fenced
+from aioproducer.testing.handlers.coordinators import WHOLE, check_coordinates, check_may_write, told_fenced
 from aioproducer.testing.handlers.handler import Handler
 from aioproducer.testing.transactions import Holder
 from aioproducer.wire.api import ApiKey
@@ -31,6 +31,7 @@ def _answer(call: Call) -> None:
     try:
         if code:
             raise broker_error(code)
+        check_may_write(call)
         check_coordinates(call, request.transactional_id)
         next_holder = call.cluster.transactions.end(
             request.transactional_id,

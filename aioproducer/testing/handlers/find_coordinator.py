@@ -1,5 +1,6 @@
 """Handles FindCoordinator 0-6 for groups and transactional ids.
 
+As in Kafka: a denied `Describe` is answered with GROUP_AUTHORIZATION_FAILED or TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 The coordinator is the first known broker, or the one that `move_coordinator` set.
 """
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["HANDLER"]
 
 _SEVERAL: Final = 4
+_GROUP: Final = 0
+_GROUP_DENIED: Final = broker_error("GROUP_AUTHORIZATION_FAILED").code
+_ID_DENIED: Final = broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED").code
 _NOT_AVAILABLE: Final = broker_error("COORDINATOR_NOT_AVAILABLE").code
 _MESSAGE: Final = "FindCoordinator.response"
 
@@ -33,6 +37,9 @@ def _answer(call: Call) -> None:
 
 
 def _node(call: Call, key: str, code: int) -> dict[str, object]:
+    is_group = call.request.key_type == _GROUP
+    if not code and not call.may("Describe", "group" if is_group else "transactional_id", key):
+        code = _GROUP_DENIED if is_group else _ID_DENIED
     found = coordinator(call.cluster, key)
     if code or found is None:
         return {"error_code": code or _NOT_AVAILABLE, "node_id": -1, "host": "", "port": -1}

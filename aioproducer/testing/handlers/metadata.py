@@ -1,7 +1,9 @@
 """Handles Metadata 0-13: returns brokers, topics by name and by id, and leaders.
 
 As in Kafka: null requests all topics, in version 0 the empty list does. A topic that the request creates is unknown in its answer, and
-present in the next. A stopped broker is not named, and its partitions have no leader.
+present in the next. A stopped broker is not named, and its partitions have no leader. A denied `Describe` is answered with
+TOPIC_AUTHORIZATION_FAILED, whether the topic exists or not, and leaves the topic out of an answer about all topics; so is a denied `Create`
+of a topic that would be created.
 Deviations: no authorized operations; all topics are listed in the order of their creation.
 """
 
@@ -29,6 +31,7 @@ __all__ = ["HANDLER"]
 _NO_LEADER: Final = broker_error("LEADER_NOT_AVAILABLE").code
 _INVALID: Final = broker_error("INVALID_TOPIC_EXCEPTION").code
 _UNKNOWN: Final = broker_error("UNKNOWN_TOPIC_OR_PARTITION").code
+_DENIED: Final = broker_error("TOPIC_AUTHORIZATION_FAILED").code
 _UNKNOWN_ID: Final = broker_error("UNKNOWN_TOPIC_ID").code
 _MESSAGE: Final = "Metadata.response"
 _FLEXIBLE: Final = 9
@@ -53,7 +56,8 @@ def _name(cluster: FakeCluster, asked: Any) -> str | None:
 def _answer(call: Call) -> None:
     cluster, request = call.cluster, call.request
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_known(call, topic, call.code(Target(topic.name))) for topic in cluster.topics]
+        shown = [topic for topic in cluster.topics if call.may("Describe", "topic", topic.name)]
+        topics = [_known(call, topic, call.code(Target(topic.name))) for topic in shown]
     else:
         topics = [_asked(call, asked) for asked in request.topics]
     known = [broker for broker in cluster.brokers.values() if broker.is_known]
@@ -66,7 +70,10 @@ def _answer(call: Call) -> None:
 
 def _asked(call: Call, asked: Any) -> Any:
     cluster = call.cluster
-    code = call.code(Target(_name(cluster, asked)))
+    name = _name(cluster, asked)
+    code = call.code(Target(name))
+    if name is not None and not call.may("Describe", "topic", name):
+        return message(f"{_MESSAGE}.topics", error_code=_DENIED, name=asked.name, topic_id=asked.topic_id)
     if asked.name is None:
         topic = cluster.topics.identified(asked.topic_id)
         if topic is None:
@@ -78,6 +85,8 @@ def _asked(call: Call, asked: Any) -> Any:
     if not is_legal_name(asked.name):
         code = code or _INVALID
     elif not code and cluster.auto_create and call.request.allow_auto_topic_creation:
+        if not (call.may("Create", "topic", asked.name) and call.may("Create", "cluster", "kafka-cluster")):
+            return message(f"{_MESSAGE}.topics", error_code=_DENIED, name=asked.name)
         cluster.create_topic(asked.name, cluster.default_partitions)
     return message(f"{_MESSAGE}.topics", error_code=code or _UNKNOWN, name=asked.name)
 

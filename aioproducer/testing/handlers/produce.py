@@ -5,6 +5,8 @@ Details as in Kafka:
 - acks=0 has no answer; a failed request with acks=0 closes the connection.
 - A partition's error stops no other partition.
 - From version 10 on, NOT_LEADER_OR_FOLLOWER names the leader (KIP-951). From version 13 on, topics are named by id.
+- A denied `Write` to a topic is answered with TOPIC_AUTHORIZATION_FAILED and no text, whether the topic exists or not; a denied `Write` to the
+  transactional id with TRANSACTIONAL_ID_AUTHORIZATION_FAILED for each partition.
 - The first batch of a transaction is verified with its coordinator. Up to version 11 the producer has to add the partition there
   before (AddPartitionsToTxn). From version 12 on the request adds the partition itself (KIP-890).
 
@@ -68,7 +70,7 @@ def _answer(call: Call) -> None:
     if _names_twice(request):
         call.connection.violate("a Produce request names a partition twice")
         return
-    refusal = _refusal(request)
+    refusal = _refusal(call)
     topics = []
     leaders: set[int] = set()
     for topic in request.topics:
@@ -91,13 +93,17 @@ def _names_twice(request: Any) -> bool:
     return len(set(asked)) != len(asked)
 
 
-def _refusal(request: Any) -> BrokerError | None:
+def _refusal(call: Call) -> BrokerError | None:
     """Return the error that refuses the whole request, or None."""
+    request = call.request
     if request.acks not in {-1, 0, 1}:
         return broker_error("INVALID_REQUIRED_ACKS", f"acks is -1, 0 or 1, not {request.acks}")
     sent = (partition.records or b"" for topic in request.topics for partition in topic.partitions)
-    if request.transactional_id is None and any(map(_is_transactional, sent)):
-        return broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "transactional records without a transactional id")
+    if any(map(_is_transactional, sent)):
+        if request.transactional_id is None:
+            return broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "transactional records without a transactional id")
+        if not call.may("Write", "transactional_id", request.transactional_id):
+            return broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
     return None
 
 
@@ -112,6 +118,8 @@ def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None
     try:
         if refusal is not None:
             raise refusal
+        if not call.may("Write", "topic", place.target.topic):
+            raise broker_error("TOPIC_AUTHORIZATION_FAILED")
         if rule is None or rule.appends:
             _take(answer, call, place, asked.records)
     except BrokerError as error:

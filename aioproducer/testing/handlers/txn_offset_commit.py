@@ -1,6 +1,6 @@
 """Handles TxnOffsetCommit 0-5: offsets that a transaction commits with its records, at the group's coordinator.
 
-As in Kafka: the offsets become visible at the transaction's end. A request that names a member is checked as in OffsetCommit. An unknown
+As in Kafka: the client needs `Write` on the transactional id, `Read` on the group and on each topic. The offsets become visible at the transaction's end. A request that names a member is checked as in OffsetCommit. An unknown
 partition is refused alone. Up to version 4 the group has to be in the transaction (AddOffsetsToTxn); from version 5 on the request
 adds it (KIP-890).
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.handlers import places
-from aioproducer.testing.handlers.coordinators import coordinated, verified
+from aioproducer.testing.handlers.coordinators import check_may_read, check_may_write, coordinated, verified
 from aioproducer.testing.handlers.handler import Handler
 from aioproducer.testing.offsets import Committed
 from aioproducer.testing.transactions import Holder
@@ -27,6 +27,7 @@ __all__ = ["HANDLER"]
 _ADDS: Final = 5
 _WITH_ABORTABLE: Final = 4
 _LONGEST_METADATA: Final = 4096  # Kafka's offset.metadata.max.bytes
+_DENIED: Final = frozenset(broker_error(name).code for name in ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"))
 _MESSAGE: Final = "TxnOffsetCommit.response"
 
 
@@ -52,6 +53,8 @@ def _answer(call: Call) -> None:
 def _group(call: Call) -> Group:
     """Return the group, if its offsets may be committed in the request's transaction."""
     request = call.request
+    check_may_write(call)
+    check_may_read(call)
     group = coordinated(call, request.group_id)
     holder = Holder(request.producer_id, request.producer_epoch)
     verified(
@@ -70,8 +73,10 @@ def _keep(call: Call, group: Group | None, code: int, topic: Any, asked: Any) ->
     """Store one partition's offset until the transaction ends. Returns an error code, or 0."""
     place = places.find(call.cluster, topic.name, asked.partition_index)
     scripted = call.code(place.target)
-    if scripted:
-        return scripted
+    if scripted or code in _DENIED:
+        return scripted or code
+    if not call.may("Read", "topic", topic.name):
+        return broker_error("TOPIC_AUTHORIZATION_FAILED").code
     if place.topic is None or place.partition is None:
         return broker_error("UNKNOWN_TOPIC_OR_PARTITION").code
     if code or group is None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.incremental import STRIDE
+from aioproducer.core.incremental import STRIDE, whole
 from aioproducer.core.metadata.cluster_metadata import NO_ID, Broker, ClusterMetadata, PartitionView, TopicView
 from aioproducer.wire.schema import message
 
@@ -43,7 +43,7 @@ class Merged(NamedTuple):
 
 def take(view: ClusterMetadata, told: Any, *, has_epochs: bool = True) -> tuple[TopicView, ...]:
     """The whole of an answer."""
-    topics = [view.take_topic(topic, has_epochs=has_epochs) for topic in told.topics] if view.take_cluster(told) else []
+    topics = [whole(view.taking(topic, has_epochs=has_epochs)) for topic in told.topics] if view.take_cluster(told) else []
     return tuple(topic for topic in topics if topic is not None)
 
 
@@ -73,7 +73,7 @@ def test_a_first_answer() -> None:
     assert view.cluster_id == "c"
     assert view.topics == {"t": TopicView("t", ID, (PartitionView(1, 5), PartitionView(2, 6)))}
     assert changed == (view.topics["t"],)
-    assert view.topics["t"].is_settled
+    assert not whole(view.topics["t"].may_settle())
 
 
 def test_the_same_answer_changes_nothing() -> None:
@@ -208,7 +208,7 @@ def test_a_leader_that_is_no_broker_is_none(leader: int) -> None:
     """It cannot be dialled; the topic is not settled."""
     outcome = merged(answer(told("t", {0: (leader, 5), 1: (1, 5)})))
     assert leaders(outcome) == [-1, 1]
-    assert not outcome.view.topics["t"].is_settled
+    assert whole(outcome.view.topics["t"].may_settle())
 
 
 def test_a_partition_with_an_error_is_kept() -> None:
@@ -337,7 +337,7 @@ def test_a_topic_without_its_first_partition_cannot_be_used_yet(partitions: dict
     """No key has a place among no partitions: it counts as a topic that is being made."""
     topic = merged(answer(told("t", partitions))).view.topics["t"]
     assert topic.error is not None
-    assert (topic.error.name, topic.error.retriable, topic.is_settled) == ("LEADER_NOT_AVAILABLE", True, False)
+    assert (topic.error.name, topic.error.retriable, whole(topic.may_settle())) == ("LEADER_NOT_AVAILABLE", True, True)
 
 
 def test_no_partitions_told_of_a_topic_that_has_some() -> None:
@@ -360,7 +360,7 @@ def test_an_error_of_a_topic_that_is_not_known_stands_in_its_place() -> None:
     """The view holds the topic with its error, so that the sends that wait for it can fail with it."""
     topic = merged(answer(told("t", {}, topic_id=NO_ID, error=3))).view.topics["t"]
     assert topic.error is not None
-    assert (topic.error.code, topic.partitions, topic.is_settled) == (3, (), False)
+    assert (topic.error.code, topic.partitions, whole(topic.may_settle())) == (3, (), True)
 
 
 def test_a_large_topic_is_taken_in_steps() -> None:
@@ -387,9 +387,9 @@ def test_a_large_topic_is_taken_in_steps() -> None:
 def test_a_missing_leader_among_many_is_seen(index: int) -> None:
     """Wherever it is."""
     partitions = [PartitionView(1, 5)] * (3 * STRIDE + 1)
-    assert TopicView("t", ID, tuple(partitions)).is_settled
+    assert not whole(TopicView("t", ID, tuple(partitions)).may_settle())
     partitions[index] = NOBODY
-    assert not TopicView("t", ID, tuple(partitions)).is_settled
+    assert whole(TopicView("t", ID, tuple(partitions)).may_settle())
 
 
 def test_an_error_that_does_not_pass_stands_in_the_topics_place() -> None:

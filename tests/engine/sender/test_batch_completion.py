@@ -93,7 +93,7 @@ def test_a_batch_that_may_go_again_is_queued_in_its_place(name: str, retry_at: f
     assert ends.answer(batch, name) is refresh
     assert (batch.state, ends.taken, batch.result.outcome) == (State.READY, before, Outcome.PENDING)
     assert ends.parts.sent() == []
-    assert ends.parts.queues.next_wake() == pytest.approx(retry_at)
+    assert ends.parts.queues.deadlines.next() == pytest.approx(retry_at)
     ends.parts.queues.wake(retry_at)
     assert ends.parts.sent() == [batch]
 

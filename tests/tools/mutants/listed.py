@@ -549,7 +549,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what-gathers-behind-a-late-broker-is-not-looked-at",
         "core/partition_queues.py",
         "if not self.ready.offer(queue) and not self._linger:",
-        "if not self.ready.offer(queue) and not self._linger and not self.by_load:",
+        "if not self.ready.offer(queue) and not self._linger and self.policy.linger is not Linger.LOAD:",
         ("tests/core/test_partition_queues.py",),
     ),
     Mutant(
@@ -562,7 +562,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-gathered-is-forgotten-at-the-answer",
         "engine/sender/sender.py",
-        "if by_load and self._partition_queues.ready.get(node_id):",
+        "if self._lingers_by_load and self._partition_queues.ready.get(node_id):",
         "if False:",
         ("tests/scenarios/test_linger_by_load.py",),
     ),
@@ -576,7 +576,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "load-is-not-told-of",
         "engine/observability/diagnostics.py",
-        "partition_queues.by_load and queue.in_flight",
+        "partition_queues.policy.linger is Linger.LOAD and queue.in_flight",
         "False",
         ("tests/scenarios/test_linger_by_load.py",),
     ),

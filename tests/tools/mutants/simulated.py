@@ -101,8 +101,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "who-comes-last-gets-memory-first",
         "engine/memory/wait_queue.py",
-        "        self._pending.append(pending)",
-        "        self._pending.appendleft(pending)",
+        "        self.entries.append(pending)",
+        "        self.entries.appendleft(pending)",
         profile="plain",
     ),
     Simulated(
@@ -243,8 +243,8 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "who-comes-goes-ahead-of-those-who-waited-for-a-full-partition",
         "engine/memory/buffer_pool.py",
-        "return bool(self.waiting) or bool(self.full_partitions.notified and self.full_partitions.next() is not None)",
-        "return bool(self.waiting)",
+        "return bool(self.full_partitions.notified and self.full_partitions.next() is not None)",
+        "return False",
     ),
     Simulated(
         "what-is-weighed-is-not-what-is-chosen-from",

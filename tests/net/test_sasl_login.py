@@ -1,0 +1,404 @@
+"""Tests of `aioproducer.net.sasl_login` and of the authentication of new connections, against a scripted broker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jumping import run, settle, until
+from nodes import Tasks, ask, now, running
+from sasl_peers import SaslBroker
+from scripted import Asked, ScriptedDialer, ScriptedStream
+
+from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TransportError
+from aioproducer.net.broker_node import Standing
+from aioproducer.net.sasl_login import SaslLogin
+from aioproducer.net.security import Security
+from aioproducer.secret import Secret
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.net.broker_node import BrokerNode
+
+USERS = {"alice": "canary-alice"}
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+def login(mechanism: str = "PLAIN", password: str = "canary-alice", user: str | Secret = "alice", **options: Any) -> SaslLogin:
+    return SaslLogin(mechanism, user, Secret(password), chance=lambda: 0.5, **options)
+
+
+def secured(broker: SaslBroker, sasl: SaslLogin, **options: Any) -> Any:
+    return running(ScriptedDialer(answers=broker.answers), security=Security(sasl=sasl), **options)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_connection_is_authenticated_before_anything_else_is_sent(mechanism: str) -> None:
+    async def main() -> None:
+        broker = SaslBroker(USERS)
+        async with secured(broker, login(mechanism)) as node:
+            answers = await asyncio.gather(ask(node), ask(node))
+            assert len(answers) == 2
+            node.produce.request_connection()
+            await until(lambda: node.is_ready)
+            assert [(done.user, done.mechanism, done.is_good) for done in broker.logins] == [("alice", mechanism, True)] * 2
+            assert broker.violations == []
+            assert node.control.connection is not None
+            assert node.control.connection.frames.limit == 100 * 1024 * 1024
+
+    run(main())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password(mechanism: str) -> None:
+    """Row 92: the broker's text, mechanism and user, after 0.3 s; and no password."""
+
+    async def main() -> None:
+        broker = SaslBroker(USERS)
+        async with secured(broker, login(mechanism, "canary-wrong")) as node:
+            began = now()
+            with pytest.raises(CredentialsRefused) as caught:
+                await ask(node)
+            assert now() - began == pytest.approx(0.3, abs=0.01)
+            text = str(caught.value)
+            assert text.startswith("host:9092: the broker refuses user 'alice' by " + mechanism)
+            assert "Invalid username or password" in text
+            assert "canary" not in text
+            assert (caught.value.stage, caught.value.mechanism, caught.value.code) == ("sasl", mechanism, 58)
+
+    run(main())
+
+
+def test_a_mechanism_that_is_not_enabled() -> None:
+    """Row 93."""
+
+    async def main() -> None:
+        broker = SaslBroker(USERS, ("GSSAPI", "OAUTHBEARER"))
+        async with secured(broker, login()) as node:
+            with pytest.raises(CredentialsRefused, match="no SASL mechanism PLAIN; it has GSSAPI, OAUTHBEARER"):
+                await ask(node)
+
+    run(main())
+
+
+def test_dials_are_few_while_the_credentials_are_refused() -> None:
+    """Row 92b: wrong for 5 s, then right: six dials at most, for both connections; then both go on at once."""
+
+    async def main() -> None:
+        broker = SaslBroker({"alice": "canary-other"})
+        dialer = ScriptedDialer(answers=broker.answers)
+        changed: list[BrokerNode] = []
+
+        def request(node: BrokerNode) -> None:
+            changed.append(node)
+            if node.produce.connection is None:
+                node.produce.request_connection()
+
+        async with running(dialer, security=Security(sasl=login()), on_change=request) as node:
+            node.produce.request_connection()
+            metadata = asyncio.create_task(_ask_until_answered(node))
+            await asyncio.sleep(5)
+            assert len(dialer.dials) <= 5
+            assert isinstance(node.last_error, CredentialsRefused)
+            broker.users = dict(USERS)
+            await metadata
+            await until(lambda: node.is_ready)
+            assert len(dialer.dials) <= 7
+            assert now() < 1012
+            assert node.last_error is None
+
+    run(main())
+
+
+async def _ask_until_answered(node: BrokerNode) -> None:
+    while True:
+        try:
+            await ask(node, 2.0)
+        except TransportError:
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+def test_who_waits_at_the_gate_is_told_of_the_refusal() -> None:
+    """And the node ranks as one that pauses, so that others are asked."""
+
+    async def main() -> None:
+        broker = SaslBroker({})
+        async with secured(broker, login()) as node:
+            for _ in range(3):
+                with pytest.raises((CredentialsRefused, ConnectionLost)):
+                    await ask(node, 4.0)
+            assert node.standing is Standing.PAUSING
+            with pytest.raises(ConnectionLost, match=r"no connection within 0\.5 s yet; the latest attempt: .*Invalid username"):
+                await node.control.connected(0.5)
+
+    run(main())
+
+
+def test_one_probe_at_a_time_for_the_whole_cluster() -> None:
+    """Row 112: fifty brokers refuse; one of them lets us in, and all go on at once."""
+
+    async def main() -> None:
+        broker = SaslBroker({})
+        dialer = ScriptedDialer(answers=broker.answers)
+        security = Security(sasl=login())
+        nodes = []
+        stack = []
+        for number in range(50):
+            entered = running(dialer, Broker(number, f"host-{number}", 9092), security=security)
+            stack.append(entered)
+            nodes.append(await entered.__aenter__())
+        nodes[0].produce.request_connection()
+        await asyncio.sleep(0.35)
+        for node in nodes:
+            node.produce.request_connection()
+        for _ in range(90):
+            await asyncio.sleep(0.1)
+            open_streams = [stream for stream in dialer.streams if not stream.is_closing()]
+            assert len(open_streams) <= 1
+        assert len(dialer.dials) <= 14
+        broker.users = dict(USERS)
+        before = len(dialer.dials)
+        while not any(node.is_ready for node in nodes):
+            await asyncio.sleep(0.01)
+        opened = now()
+        await asyncio.sleep(0.2)
+        ready = sum(node.is_ready for node in nodes)
+        assert ready >= 30, (ready, len(dialer.dials) - before, opened)
+        for entered in stack:
+            await entered.__aexit__(None, None, None)
+
+    run(main())
+
+
+def test_a_broker_that_is_not_trusted() -> None:
+    """Row 94: the connection ends, no other broker waits for it."""
+
+    async def main() -> None:
+        broker = SaslBroker(USERS)
+
+        def spoil(answer: Any) -> Any:
+            if answer.auth_bytes.startswith(b"v="):
+                answer.auth_bytes = b"v=AAAA"
+            return answer
+
+        broker.spoil = spoil
+        security = Security(sasl=login("SCRAM-SHA-512"))
+        dialer = ScriptedDialer(answers=broker.answers)
+        async with running(dialer, security=security) as node:
+            with pytest.raises(BrokerNotTrusted, match="does not know the password of user 'alice'"):
+                await ask(node)
+            assert dialer.streams[0].is_closing()
+            assert security.gate.blocks("host:9092", now()) is False
+            assert security.gate.blocks("other:9092", now()) is False
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2 * 1024 * 1024, 50_000_000])
+@pytest.mark.parametrize("at", [ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
+def test_a_large_frame_before_authentication(size: int, at: ApiKey) -> None:
+    """Row 104: 1 MiB is the most; the connection ends at the size, before its bytes come."""
+
+    async def main() -> None:
+        broker = SaslBroker(USERS)
+
+        def answers(stream: ScriptedStream, asked: Asked) -> None:
+            if asked.key is at:
+                stream.receive(size.to_bytes(4, "big"))
+            else:
+                broker.answers(stream, asked)
+
+        async with running(ScriptedDialer(answers=answers), security=Security(sasl=login())) as node:
+            with pytest.raises(ConnectionLost, match=f"a frame claims {size} bytes, and no more than 1048576"):
+                await ask(node)
+
+    run(main())
+
+
+@pytest.mark.parametrize("silent", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
+def test_a_broker_that_is_silent_in_the_exchange(silent: ApiKey) -> None:
+    """Row 109: the set-up's time is the limit."""
+
+    async def main() -> None:
+        broker = SaslBroker(USERS)
+        broker.silent = {silent}
+        async with secured(broker, login()) as node:
+            began = now()
+            with pytest.raises(ConnectionLost, match="no usable connection within 10 s"):
+                await ask(node)
+            assert now() - began == pytest.approx(10, abs=0.01)
+
+    run(main())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_connection_that_is_cut_at_each_answer(mechanism: str) -> None:
+    """Row 108: retried; no task and no stream is left."""
+
+    async def main() -> None:
+        for cut in range(5):
+            broker = SaslBroker(USERS)
+            seen: list[Asked] = []
+
+            def answers(
+                stream: ScriptedStream, asked: Asked, broker: SaslBroker = broker, seen: list[Asked] = seen, cut: int = cut
+            ) -> None:
+                seen.append(asked)
+                if len(seen) == cut + 1:
+                    stream.lose()
+                else:
+                    broker.answers(stream, asked)
+
+            dialer = ScriptedDialer(answers=answers)
+            tasks = Tasks()
+            async with running(dialer, security=Security(sasl=login(mechanism)), tasks=tasks) as node:
+                try:
+                    await ask(node)
+                except ConnectionLost:
+                    await ask(node)
+            assert tasks.alive == []
+            assert all(stream.is_closing() for stream in dialer.streams)
+
+    run(main())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_cancellation_at_every_await(mechanism: str) -> None:
+    """The stream is closed wherever the attempt is cancelled, and nothing is left."""
+
+    async def main() -> None:
+        for steps in range(40):
+            broker = SaslBroker(USERS)
+            dialer = ScriptedDialer(answers=broker.answers)
+            tasks = Tasks()
+            async with running(dialer, security=Security(sasl=login(mechanism)), tasks=tasks) as node:
+                node.produce.request_connection()
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                node.close()
+                await settle()
+                assert all(stream.is_closing() for stream in dialer.streams)
+            assert tasks.alive == []
+
+    run(main())
+
+
+def test_a_reference_that_cannot_be_read_is_retried() -> None:
+    """As a network fault: the gate stays open, and the text names the reference. A password that is there later is used."""
+
+    async def main(monkeypatch: pytest.MonkeyPatch) -> None:
+        broker = SaslBroker(USERS)
+        security = Security(sasl=login(password="${env:CANARY_PASSWORD}"))
+        dialer = ScriptedDialer(answers=broker.answers)
+        async with running(dialer, security=security) as node:
+            monkeypatch.delenv("CANARY_PASSWORD", raising=False)
+            with pytest.raises(ConnectionLost, match=r"credentials cannot be read: \$\{env:CANARY_PASSWORD\}"):
+                await ask(node)
+            assert not security.gate.blocks("host:9092", now())
+            monkeypatch.setenv("CANARY_PASSWORD", "canary-alice")
+            await ask(node)
+            assert [stream.asked[1].key for stream in dialer.streams[1:]] == [ApiKey.SASL_HANDSHAKE]
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run(main(monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("GSSAPI", "alice", Secret("canary")), "it must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
+        (("PLAIN", "alice", None), "needs a sasl_password"),
+    ],
+)
+def test_options_that_make_no_login(arguments: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        SaslLogin(*arguments, chance=lambda: 0.5)
+    with pytest.raises(ConfigError, match="is for SCRAM"):
+        login(token_auth=True)
+
+
+# Threads: in a loop with real time
+
+
+class Blocked:
+    """A secret that is read slowly."""
+
+    reference = "${file:/slow}"
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.reads = 0
+        self.threads: list[threading.Thread] = []
+
+    def reveal(self) -> str:
+        self.reads += 1
+        self.threads.append(threading.current_thread())
+        self.go_on.wait(30)
+        return "canary-alice"
+
+
+async def _authenticated(sasl: SaslLogin, broker: SaslBroker, count: int, timeout: float, meanwhile: Callable[[], Any]) -> list[Any]:
+    """Authenticate connections at once over scripted streams. Returns the results or errors."""
+    from aioproducer.net.connection import Connection
+    from aioproducer.wire.api import CLIENT_VERSIONS
+
+    connections = []
+    for _ in range(count):
+        connection = Connection("host:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
+        ScriptedStream(connection, broker.answers)
+        connection.versions = CLIENT_VERSIONS
+        connections.append(connection)
+    logins = [asyncio.ensure_future(sasl.authenticate(connection, timeout)) for connection in connections]
+    meanwhile()
+    return await asyncio.gather(*logins, return_exceptions=True)
+
+
+def test_two_hundred_connections_read_a_reference_once() -> None:
+    """Row 112: one daemon thread; the loop goes on meanwhile."""
+    secret, broker = Blocked(), SaslBroker(USERS)
+    sasl = SaslLogin("PLAIN", "alice", secret, chance=lambda: 0.5)  # type: ignore[arg-type]
+
+    async def main() -> list[Any]:
+        return await _authenticated(sasl, broker, 200, 30.0, lambda: asyncio.get_running_loop().call_later(0.05, secret.go_on.set))
+
+    assert asyncio.run(main()) == [0.0] * 200
+    assert secret.reads == 1
+    assert [thread.daemon for thread in secret.threads] == [True]
+
+
+def test_a_step_that_hangs_is_given_up() -> None:
+    """And holds up neither the loop nor its end; the next attempt begins anew."""
+    secret, broker = Blocked(), SaslBroker(USERS)
+    sasl = SaslLogin("PLAIN", "alice", secret, chance=lambda: 0.5)  # type: ignore[arg-type]
+
+    async def main() -> list[Any]:
+        errors = await _authenticated(sasl, broker, 2, 0.05, lambda: None)
+        again = await _authenticated(sasl, broker, 1, 30.0, secret.go_on.set)
+        return errors + again
+
+    first, second, last = asyncio.run(main())
+    for error in (first, second):
+        assert isinstance(error, ConnectionLost)
+        assert "it took longer than 0." in str(error)
+        assert "read ${file:/slow}" in str(error)
+    assert last == 0.0
+    assert secret.reads == 2
+    for thread in secret.threads:
+        thread.join(30)
+
+
+def test_keys_are_derived_in_a_thread_and_once() -> None:
+    """Five connections of one user, one salt: one derivation of 1,000,000 would else hold the loop for a second."""
+    broker = SaslBroker(USERS)
+    sasl = login("SCRAM-SHA-256")
+    assert asyncio.run(_authenticated(sasl, broker, 5, 30.0, lambda: None)) == [0.0] * 5
+    assert len(sasl._mechanism._cache._known) == 1  # type: ignore[attr-defined]
+    assert message("SaslAuthenticate.request", auth_bytes=b"canary").auth_bytes == b"canary"

@@ -1,0 +1,481 @@
+"""Tests of `aioproducer.net.tls_contexts`, `key_stores`, `cipher_suites`, `daemon_thread` and `security`: options to contexts, and reload."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pathlib
+import ssl
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tls_peers import TlsServer, client_context, server_context
+
+from aioproducer import ProducerConfig
+from aioproducer.errors import ConfigError
+from aioproducer.net import key_stores
+from aioproducer.net.cipher_suites import _OPENSSL, openssl_ciphers
+from aioproducer.net.daemon_thread import in_daemon_thread
+from aioproducer.net.security import security_of
+from aioproducer.net.tls import HandshakeTurns, TlsStream
+from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, make_context
+from aioproducer.secret import Secret
+from aioproducer.testing.certificates import CertificateAuthority, pkcs12_truststore
+from aioproducer.testing.jumping import run_jumping
+from aioproducer.testing.memory import MemoryNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CA = CertificateAuthority()
+OTHER = CertificateAuthority("another CA")
+ALICE = CA.client("alice")
+PEM = CA.pem.decode()
+PASSWORD = "canary-store"
+SHOWN_NEVER = ("canary-", "PRIVATE KEY")
+
+
+class Silent:
+    def connection_made(self, transport: Any) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+
+
+def user_of(context: ssl.SSLContext, server: ssl.SSLContext | None = None) -> str | None:
+    """Handshake with a server that wants a client certificate. Returns its common name; None: the server got none."""
+
+    async def main() -> str | None:
+        mine = server or server_context(CA.server(), clients=CA)
+        if server is None:
+            mine.verify_mode = ssl.CERT_OPTIONAL
+        network, far = MemoryNetwork(), TlsServer(Silent(), mine)
+        network.listen("localhost", 1, lambda: far)
+        near = TlsStream(Silent(), context, "localhost", HandshakeTurns())
+        await network.dial("localhost", 1, lambda: near)
+        await near.handshake()
+        await asyncio.sleep(0.1)
+        subject: Any = (far.tls.getpeercert() or {}).get("subject", ())
+        return dict(each[0] for each in subject).get("commonName")
+
+    return run_jumping(main())
+
+
+def test_the_flags() -> None:
+    """PARTIAL_CHAIN on, STRICT off, no renegotiation, at least TLS 1.2, no key log, names checked."""
+    os.environ["SSLKEYLOGFILE"] = "/nowhere/keys"
+    try:
+        context = make_context(TlsSettings(ssl_truststore_certificates=PEM))
+    finally:
+        del os.environ["SSLKEYLOGFILE"]
+    assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    assert context.keylog_filename is None
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert not context.post_handshake_auth
+
+
+def test_options_of_the_context() -> None:
+    context = make_context(
+        TlsSettings(
+            ssl_truststore_certificates=PEM,
+            ssl_endpoint_identification_algorithm="",
+            ssl_enabled_protocols=("TLSv1.2",),
+            ssl_cipher_suites=("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        )
+    )
+    assert not context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.maximum_version is ssl.TLSVersion.TLSv1_2
+    names = {cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] != "TLSv1.3"}
+    assert names == {"ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"}
+
+
+def test_names_of_cipher_suites() -> None:
+    """Each of the table is one that OpenSSL knows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for iana, name in _OPENSSL.items():
+        context.set_ciphers(openssl_ciphers((iana,)))
+        assert name in {cipher["name"] for cipher in context.get_ciphers()}
+    with pytest.raises(ConfigError, match=r"TLS_AES_128_GCM_SHA256, a suite of TLSv1\.3"):
+        openssl_ciphers(("TLS_AES_128_GCM_SHA256",))
+    with pytest.raises(ConfigError, match="TLS_RSA_WITH_RC4_128_MD5: known are"):
+        openssl_ciphers(("TLS_RSA_WITH_RC4_128_MD5",))
+    with pytest.raises(ConfigError, match="ssl_cipher_suites=nothing: OpenSSL knows none"):
+        make_context(TlsSettings(ssl_truststore_certificates=PEM, ssl_cipher_suites=("nothing",)))
+
+
+def test_every_form_of_trust(tmp_path: pathlib.Path) -> None:
+    """PEM as file and text (also on one line, as Java's properties have it), PKCS12, the system's."""
+    path, store = CA.write(tmp_path / "ca.pem"), tmp_path / "trust.p12"
+    store.write_bytes(pkcs12_truststore(PASSWORD, CA, OTHER))
+    with path.open("ab") as file:
+        file.write("# a comment: é\n".encode())
+    for settings in (
+        TlsSettings(ssl_truststore_location=str(path)),
+        TlsSettings(ssl_truststore_location=str(path), ssl_truststore_type="PEM"),
+        TlsSettings(ssl_truststore_certificates=PEM),
+        TlsSettings(ssl_truststore_certificates=PEM.replace("\n", " ")),
+        TlsSettings(ssl_truststore_location=str(store), ssl_truststore_password=Secret(PASSWORD)),
+    ):
+        assert user_of(make_context(settings)) is None
+    assert make_context(TlsSettings()).cert_store_stats()["x509_ca"] > 10
+
+
+def test_a_trust_store_may_hold_the_intermediate_or_the_leaf_alone() -> None:
+    """As Java's may (PARTIAL_CHAIN), and Strimzi's CAs have no key identifiers, which VERIFY_X509_STRICT wants."""
+    below = CA.intermediate()
+    server = below.server()
+    for trusted in (below.pem.decode(), server.certificate_pem.decode()):
+        assert user_of(make_context(TlsSettings(ssl_truststore_certificates=trusted)), server_context(server)) is None
+    strimzi = CertificateAuthority(key_identifiers=False)
+    assert user_of(make_context(TlsSettings(ssl_truststore_certificates=strimzi.pem.decode())), server_context(strimzi.server())) is None
+
+
+def test_every_form_of_the_clients_certificate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ALICE.write(tmp_path, "alice")
+    locked = ALICE.write(tmp_path, "locked", password="canary-key")
+    old = tmp_path / "old.key"
+    old.write_bytes(ALICE.encrypted_key_pem("canary-key", traditional=True))
+    store = tmp_path / "alice.p12"
+    store.write_bytes(ALICE.pkcs12(PASSWORD))
+    key = Secret("canary-key")
+    chain, inline = ALICE.chain_pem.decode(), Secret(ALICE.key_pem.decode())
+    forms: list[dict[str, Any]] = [
+        {"ssl_keystore_location": str(files.pem)},
+        {"ssl_keystore_location": str(locked.pem), "ssl_key_password": key},
+        {"ssl_keystore_location": str(store), "ssl_keystore_password": Secret(PASSWORD), "ssl_keystore_type": "PKCS12"},
+        {"ssl_key_location": str(files.key), "ssl_certificate_location": str(files.chain)},
+        {"ssl_key_location": str(locked.key), "ssl_certificate_location": str(files.chain), "ssl_key_password": key},
+        {"ssl_key_location": str(old), "ssl_certificate_location": str(files.chain), "ssl_key_password": key},
+        {"ssl_key_location": str(files.pem)},
+        {"ssl_certificate_location": str(files.pem)},
+        {"ssl_keystore_key": inline, "ssl_keystore_certificate_chain": chain},
+        {"ssl_keystore_key": Secret(ALICE.key_pem.decode().replace("\n", " ")), "ssl_keystore_certificate_chain": chain.replace("\n", " ")},
+        {
+            "ssl_keystore_key": Secret(ALICE.encrypted_key_pem("canary-key").decode()),
+            "ssl_keystore_certificate_chain": chain,
+            "ssl_key_password": key,
+        },
+        {
+            "ssl_keystore_key": Secret(ALICE.encrypted_key_pem("canary-key", traditional=True).decode()),
+            "ssl_keystore_certificate_chain": chain,
+            "ssl_key_password": key,
+        },
+        {"ssl_keystore_key": Secret(f"${{file:{files.key}}}"), "ssl_keystore_certificate_chain": chain},
+    ]
+    for form in forms:
+        assert user_of(make_context(TlsSettings(ssl_truststore_certificates=PEM, **form))) == "alice", form
+    # where there is no memfd, a file that this user alone reads, and that is removed
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "made"))
+    (tmp_path / "made").mkdir()
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    modes: list[int] = []
+    load = key_stores.ssl.SSLContext.load_cert_chain
+
+    def seen(self: ssl.SSLContext, path: str, *rest: Any) -> None:
+        modes.append(pathlib.Path(path).stat().st_mode & 0o777)
+        load(self, path, *rest)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", seen)
+    context = make_context(TlsSettings(ssl_truststore_certificates=PEM, **forms[8]))
+    monkeypatch.undo()
+    assert user_of(context) == "alice"
+    assert modes == [0o600]
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+def refusals(folder: pathlib.Path) -> list[tuple[dict[str, Any], str]]:
+    files, locked = ALICE.write(folder, "alice"), ALICE.write(folder, "locked", password="canary-key")
+    other, store, trust = CA.client("bob").write(folder, "bob"), folder / "alice.p12", folder / "trust.p12"
+    store.write_bytes(ALICE.pkcs12(PASSWORD))
+    trust.write_bytes(pkcs12_truststore(PASSWORD, CA))
+    (folder / "old.jks").write_bytes(bytes.fromhex("feedfeed00000002"))
+    (folder / "text").write_text("no PEM at all")
+    (folder / "der.p12").write_bytes(b"\x30\x82\x01\x00" + bytes(200))
+    wrong, jks = Secret("canary-wrong"), folder / "old.jks"
+    commands = (
+        f"{jks} is a JKS store, which only Java reads. Convert it: keytool -importkeystore -srckeystore {jks} "
+        f"-destkeystore {folder}/old.p12 -deststoretype PKCS12, and then, for PEM: openssl pkcs12 -in {folder}/old.p12 -out {folder}/old.pem"
+    )
+    return [
+        ({"ssl_truststore_location": str(folder / "none")}, "ssl_truststore_location=.*none cannot be read: No such file or directory"),
+        (
+            {"ssl_truststore_location": str(folder / "text")},
+            "ssl_truststore_location=.*text: there is no certificate in it, or it is damaged",
+        ),
+        ({"ssl_truststore_location": str(jks)}, commands),
+        ({"ssl_keystore_location": str(jks)}, commands),
+        ({"ssl_truststore_location": str(trust)}, "it wants a password: ssl_truststore_password"),
+        (
+            {"ssl_truststore_location": str(trust), "ssl_truststore_password": wrong},
+            "ssl_truststore_password is not its password, or it is",
+        ),
+        ({"ssl_truststore_location": str(trust), "ssl_truststore_type": "PEM"}, "is no PEM file: its first bytes are those of PKCS12"),
+        (
+            {"ssl_truststore_location": str(files.pem), "ssl_truststore_type": "PKCS12"},
+            "is no PKCS12 file: its first bytes are those of a text",
+        ),
+        ({"ssl_truststore_certificates": "nothing"}, "ssl_truststore_certificates: there is no certificate in it"),
+        ({"ssl_truststore_certificates": PEM.replace("M", "é")}, "ssl_truststore_certificates: there is no certificate in it"),
+        ({"ssl_keystore_location": str(locked.pem)}, "the key is encrypted, and there is no ssl_key_password"),
+        ({"ssl_keystore_location": str(locked.pem), "ssl_key_password": wrong}, "ssl_key_password is not the password of the key"),
+        ({"ssl_keystore_location": str(locked.pem), "ssl_key_password": Secret("canary-" + "x" * 2000)}, "ssl_key_password is longer than"),
+        ({"ssl_keystore_location": str(locked.pem), "ssl_key_password": Secret("${env:NO_SUCH_THING}")}, "NO_SUCH_THING"),
+        ({"ssl_keystore_location": str(store), "ssl_keystore_password": wrong}, "ssl_keystore_password is not its password"),
+        ({"ssl_keystore_location": str(folder / "der.p12"), "ssl_keystore_password": wrong}, "not its password, or it is damaged"),
+        ({"ssl_keystore_location": str(trust), "ssl_keystore_password": Secret(PASSWORD)}, "ssl_keystore_location=.*trust.p12 has no key"),
+        ({"ssl_keystore_location": str(files.chain)}, "ssl_keystore_location=.*alice.crt: there is no certificate, or no key, in PEM"),
+        ({"ssl_certificate_location": str(files.chain), "ssl_key_location": str(other.key)}, "the key is not that of the certificate"),
+        ({"ssl_certificate_location": str(files.chain), "ssl_key_location": str(folder / "gone")}, "cannot be read: No such file"),
+        ({"ssl_crl_location": str(files.chain)}, "ssl_crl_location=.*alice.crt has no CRL in PEM"),
+    ]
+
+
+def test_what_cannot_be_used(tmp_path: pathlib.Path) -> None:
+    """The option and the file, never a password or key, in the text or in a frame; and no prompt on the terminal."""
+    for options, text in refusals(tmp_path):
+        settings = TlsSettings(**{"ssl_truststore_certificates": PEM, **options})
+        with pytest.raises(ConfigError, match=text.replace(".p12 -", "[.]p12 -")) as raised:
+            make_context(settings)
+        shown = "".join(traceback.TracebackException.from_exception(raised.value, capture_locals=True).format())
+        assert not any(map(shown.__contains__, SHOWN_NEVER)), text
+        assert raised.value.__context__ is None
+
+
+def test_pkcs12_without_cryptography(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "alice.p12"
+    store.write_bytes(ALICE.pkcs12(PASSWORD))
+    for name in [name for name in sys.modules if name.startswith("cryptography")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=r"pip install 'aioproducer\[crypto\]', or convert it: openssl pkcs12 -in"):
+        make_context(TlsSettings(ssl_keystore_location=str(store), ssl_keystore_password=Secret(PASSWORD)))
+
+
+def test_a_revoked_certificate(tmp_path: pathlib.Path) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    good, bad = CA.server(), CA.server()
+    now = datetime.now(UTC)
+    serial = x509.load_pem_x509_certificate(bad.certificate_pem).serial_number
+    revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+    builder = x509.CertificateRevocationListBuilder().issuer_name(x509.load_pem_x509_certificate(CA.pem).subject)
+    crl = builder.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=1)).add_revoked_certificate(revoked)
+    path = tmp_path / "crl.pem"
+    path.write_bytes(crl.sign(CA._issuer.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    context = make_context(TlsSettings(ssl_truststore_certificates=PEM, ssl_crl_location=str(path)))
+    assert user_of(context, server_context(good)) is None
+    with pytest.raises(ssl.SSLCertVerificationError) as raised:
+        user_of(context, server_context(bad))
+    assert raised.value.verify_code == 23
+
+
+# Reload
+
+
+def reading(contexts: TlsContexts) -> ssl.SSLContext:
+    return asyncio.run(contexts.context())
+
+
+def test_rotated_files_are_in_the_next_context(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Row 102: certificate, key and CA on disk; only one of the pair yet; a file that is gone; the same content again."""
+    ca, files = CA.write(tmp_path / "ca.pem"), ALICE.write(tmp_path, "client")
+    contexts = TlsContexts(
+        TlsSettings(ssl_truststore_location=str(ca), ssl_key_location=str(files.key), ssl_certificate_location=str(files.chain))
+    )
+    first = reading(contexts)
+    assert reading(contexts) is first
+    assert user_of(first) == "alice"
+    # one of the pair: the old one goes on, with one warning
+    bob = CA.client("bob")
+    files.chain.write_bytes(bob.chain_pem)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert reading(contexts) is first
+    (warning,) = caplog.records
+    assert "the former ones stay in use: ssl_certificate_location=" in warning.getMessage()
+    assert "the key is not that of the certificate" in warning.getMessage()
+    files.key.write_bytes(bob.key_pem)
+    second = reading(contexts)
+    assert second is not first
+    assert user_of(second) == "bob"
+    assert user_of(first) == "alice"
+    # gone, then back with another authority
+    ca.unlink()
+    with caplog.at_level(logging.WARNING):
+        assert reading(contexts) is second
+    assert "ca.pem cannot be read: No such file" in caplog.records[-1].getMessage()
+    OTHER.write(ca)
+    third = reading(contexts)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        user_of(third)
+    assert len(caplog.records) == 2
+
+
+def test_a_swapped_symlink_is_a_change(tmp_path: pathlib.Path) -> None:
+    """Row 102: Kubernetes swaps the link of a whole folder; the files' times may be equal."""
+    for number, user in enumerate(("alice", "bob")):
+        (tmp_path / str(number)).mkdir()
+        files = CA.client(user).write(tmp_path / str(number), "client")
+        for path in files:
+            os.utime(path, (1_000_000, 1_000_000))
+    link = tmp_path / "data"
+    link.symlink_to("0")
+    contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=PEM, ssl_keystore_location=str(link / "client.pem")))
+    assert user_of(reading(contexts)) == "alice"
+    new = tmp_path / "new"
+    new.symlink_to("1")
+    new.replace(link)
+    assert user_of(reading(contexts)) == "bob"
+
+
+def test_a_secret_that_is_referred_to_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TLS_TEST_KEY", ALICE.key_pem.decode())
+    settings = TlsSettings(
+        ssl_truststore_certificates=PEM,
+        ssl_keystore_key=Secret("${env:TLS_TEST_KEY}"),
+        ssl_keystore_certificate_chain=ALICE.chain_pem.decode(),
+    )
+    contexts = TlsContexts(settings)
+    first = reading(contexts)
+    monkeypatch.setenv("TLS_TEST_KEY", CA.client("bob").key_pem.decode())
+    assert reading(contexts) is first
+    monkeypatch.setenv("TLS_TEST_KEY", ALICE.key_pem.decode() + "\n")
+    assert reading(contexts) is not first
+
+
+def test_dials_at_once_share_one_look_and_a_cancelled_one_breaks_no_other() -> None:
+    async def main() -> None:
+        contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=PEM))
+        tasks = [asyncio.create_task(contexts.context()) for _ in range(20)]
+        await asyncio.sleep(0)
+        assert sum(thread.name == "aioproducer-tls-context" for thread in threading.enumerate()) <= 1
+        tasks[0].cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(found[0], asyncio.CancelledError)
+        assert len({id(context) for context in found[1:]}) == 1
+        bad = TlsContexts(TlsSettings(ssl_truststore_certificates="nothing"))
+        errors = await asyncio.gather(*(bad.context() for _ in range(3)), return_exceptions=True)
+        assert all(isinstance(error, ConfigError) for error in errors)
+        with pytest.raises(ConfigError):
+            await bad.prepare()
+
+    asyncio.run(main())
+
+
+# What a user gives
+
+
+def test_a_user_context_or_a_function_that_gives_one() -> None:
+    given = client_context(CA)
+
+    async def coroutine() -> ssl.SSLContext:
+        return given
+
+    def raising() -> ssl.SSLContext:
+        raise RuntimeError("canary-token is in my text")
+
+    def threaded() -> ssl.SSLContext:
+        assert threading.current_thread().daemon
+        return given
+
+    async def main() -> None:
+        for function in (given, threaded, coroutine, lambda: asyncio.sleep(0, given)):
+            contexts = TlsContexts(TlsSettings(ssl_context=function))
+            assert await contexts.context() is given
+            assert contexts.trust == contexts.certificate == "the given ssl_context"
+        wrong: list[tuple[Callable[[], Any], str]] = [
+            (raising, "raised RuntimeError$"),
+            (lambda: "text", "returned str, not an ssl.SSLContext"),
+        ]
+        for function, text in wrong:
+            contexts = TlsContexts(TlsSettings(ssl_context=function))
+            await contexts.prepare()
+            with pytest.raises(ConfigError, match=text):
+                await contexts.context()
+
+    asyncio.run(main())
+
+
+def test_the_options_of_a_config_are_the_settings() -> None:
+    assert security_of(ProducerConfig(bootstrap_servers="b:1"), lambda: 0.5) is None
+    config = ProducerConfig(
+        bootstrap_servers="b:1",
+        security_protocol="SSL",
+        ssl_truststore_certificates=PEM,
+        ssl_enabled_protocols="TLSv1.3",
+        ssl_cipher_suites=None,
+    )
+    security = security_of(config, lambda: 0.5)
+    assert security is not None
+    assert security.sasl is None
+    assert security.tls is not None
+    context = reading(security.tls)
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+    assert context.check_hostname
+
+
+# The thread
+
+
+def test_a_daemon_thread_holds_up_no_end() -> None:
+    """A call that hangs is given up, and `asyncio.run` ends."""
+    release = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def hang() -> None:
+        threads.append(threading.current_thread())
+        release.wait(60)
+
+    async def main() -> None:
+        future = in_daemon_thread(hang, "test")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await future
+
+    asyncio.run(main())
+    assert threads[0].daemon
+    assert threads[0].is_alive()
+    release.set()
+    threads[0].join(60)
+    assert not threads[0].is_alive()
+
+
+def test_a_daemon_threads_results_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise StopIteration
+
+    async def main() -> None:
+        assert await in_daemon_thread(lambda: 7, "test") == 7
+        with pytest.raises(ZeroDivisionError):
+            await in_daemon_thread(lambda: 1 / 0, "test")
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await in_daemon_thread(fail, "test")
+        monkeypatch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+        with pytest.raises(OSError, match="no thread could be started: can't start new thread"):
+            await in_daemon_thread(lambda: 7, "test")
+
+    asyncio.run(main())
+
+
+def test_in_virtual_time_the_call_is_made_at_once() -> None:
+    async def main() -> None:
+        thread = await in_daemon_thread(threading.current_thread, "test")
+        assert thread is threading.current_thread()
+
+    run_jumping(main())

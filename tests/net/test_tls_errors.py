@@ -1,0 +1,293 @@
+"""Tests of `aioproducer.net.tls_errors`: what a user reads of each failure, by a real handshake or by a peer's bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import ssl
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jumping import run
+from nodes import ask, running
+from tls_peers import client_context, server_context, tls_in_front
+
+from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError, ProtocolError
+from aioproducer.net.security import Security
+from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
+from aioproducer.net.tls_errors import after_handshake, in_handshake
+from aioproducer.net.transport import TcpDialer
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, Certificate, CertificateAuthority, self_signed
+from aioproducer.testing.memory import MemoryNetwork
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+NAME = "broker-1.memory"
+CA = CertificateAuthority()
+OTHER = CertificateAuthority("another CA")
+TRUST = "Trusted: ssl_truststore_certificates"
+
+
+def tls(**options: Any) -> TlsContexts:
+    return TlsContexts(TlsSettings(**{"ssl_truststore_certificates": CA.pem.decode(), **options}))
+
+
+def failure(server: ssl.SSLContext, client: TlsContexts) -> KafkaError:
+    """What a node's caller gets that asks a broker over TLS."""
+
+    async def main() -> KafkaError:
+        async with FakeCluster(memory=True) as cluster:
+            tls_in_front(cluster, server)
+            fake = cluster.brokers[1]
+            async with running(cluster.network, Broker(1, fake.host, fake.port), security=Security(tls=client)) as node:
+                with pytest.raises(KafkaError) as raised:
+                    await ask(node)
+                assert str(raised.value).startswith(f"{NAME}:9092: ")
+                return raised.value
+
+    return run(main())
+
+
+def missing_intermediate() -> Certificate:
+    below = CA.intermediate().server(NAME)
+    return Certificate(below.key_pem, below.certificate_pem, below.certificate_pem, below.not_after)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: CA.server(NAME, validity=EXPIRED), "it has expired: are this machine's clock and the certificate right?"),
+        (lambda: CA.server(NAME, validity=NOT_YET_VALID), "it is not yet valid: are this machine's clock"),
+        (lambda: OTHER.server(NAME), "its CA is not trusted, or an intermediate certificate is missing"),
+        (missing_intermediate, "its CA is not trusted, or an intermediate certificate is missing"),
+        (lambda: self_signed(NAME), "it is self-signed, and not among the trusted ones"),
+        (lambda: CA.server("elsewhere.test"), f"it is not for the name '{NAME}'"),
+    ],
+    ids=["expired", "not yet", "unknown CA", "intermediate missing", "self-signed", "wrong name"],
+)
+def test_a_certificate_that_is_not_trusted(make: Callable[[], Certificate], reason: str) -> None:
+    """Rows 95, 96: the reason, the host and the source of the trusted certificates."""
+    error = failure(server_context(make()), tls())
+    assert type(error) is CertificateNotTrusted
+    assert f"the broker's certificate is refused: {reason}" in str(error)
+    assert TRUST in str(error)
+    assert error.stage == "tls"
+    assert isinstance(error.__cause__, CertificateNotTrusted)
+    assert isinstance(error.__cause__.__cause__.__cause__, ssl.SSLCertVerificationError)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@pytest.mark.parametrize("kind", ["none", "another CA's", "expired"])
+def test_a_client_certificate_that_is_refused(version: ssl.TLSVersion, kind: str) -> None:
+    """Row 99: OpenSSL's alerts, in 1.2 within the handshake and in 1.3 after it."""
+    certificate = {"none": None, "another CA's": OTHER.client("mallory"), "expired": CA.client("alice", validity=EXPIRED)}[kind]
+    options = {}
+    if certificate is not None:
+        options = {
+            "ssl_keystore_key": _Text(certificate.key_pem.decode()),
+            "ssl_keystore_certificate_chain": certificate.chain_pem.decode(),
+        }
+    error = failure(server_context(CA.server(NAME), clients=CA, version=version), tls(**options))
+    assert type(error) is CredentialsRefused
+    expected = {
+        ("none", "TLSv1_2"): "it shares no cipher suite (ssl_cipher_suites), or wants a client certificate (ssl_keystore_location)",
+        (
+            "none",
+            "TLSv1_3",
+        ): "the broker wants a client certificate: ssl_keystore_location, or ssl_keystore_key (alert: certificate required)",
+        ("another CA's", version.name): "does not take this client's certificate, ssl_keystore_key (alert: unknown CA)",
+        ("expired", version.name): "does not take this client's certificate, ssl_keystore_key (alert: certificate expired)",
+    }
+    assert expected[kind, version.name] in str(error)
+
+
+class _Text:
+    """A Secret's shape."""
+
+    reference = None
+
+    def __init__(self, text: str) -> None:
+        self.reveal = lambda: text
+
+
+ALERTS = [
+    ("SSLV3_ALERT_BAD_CERTIFICATE", CredentialsRefused, "wants a client certificate"),
+    ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", CredentialsRefused, "wants a client certificate"),
+    ("TLSV1_ALERT_PROTOCOL_VERSION", AuthenticationFailed, "takes none of TLSv1.2 and TLSv1.3"),
+    ("UNSUPPORTED_PROTOCOL", AuthenticationFailed, "takes none of TLSv1.2 and TLSv1.3"),
+    ("TLSV1_UNRECOGNIZED_NAME", AuthenticationFailed, "has no certificate for the name 'b'"),
+    ("TLSV1_ALERT_INTERNAL_ERROR", ConnectionLost, "TLS failed: tlsv1 alert internal error"),
+    ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", ConnectionLost, "TLS failed: decryption failed or bad record mac"),
+]
+
+
+@pytest.mark.parametrize(("reason", "kind", "text"), ALERTS)
+def test_alerts(reason: str, kind: type[Exception], text: str) -> None:
+    """Those of Java's brokers, which no server here sends: a real Kafka answers them."""
+    error = ssl.SSLError(1, reason)
+    error.reason = reason
+    for told in (in_handshake(error, "b", tls(), "PLAINTEXT"), after_handshake(error, "b", tls())):
+        assert type(told) is kind
+        assert text in str(told)
+
+
+def test_a_reset_after_the_handshake_names_the_possibility() -> None:
+    """Row 99: a reset may overtake TLS 1.3's alert. It is a fault of the network, which is tried again."""
+    told = after_handshake(ConnectionResetError("reset by peer"), "b", tls())
+    assert type(told) is ConnectionLost
+    assert "perhaps the broker wants a client certificate (ssl_keystore_location): reset by peer" in str(told)
+    given = TlsContexts(TlsSettings(ssl_context=client_context(CA)))
+    assert "perhaps the broker refuses ours (the given ssl_context)" in str(after_handshake(ConnectionResetError(), "b", given))
+    assert after_handshake(None, "b", given) is None
+
+
+@pytest.mark.parametrize("is_close", [True, False])
+def test_a_handshake_that_ends(*, is_close: bool) -> None:
+    """Row 97: TLS to a listener without it. Kafka closes, or resets."""
+
+    class Closing:
+        def connection_made(self, transport: Any) -> None:
+            self.stream = transport
+
+        def data_received(self, _: bytes) -> None:
+            end = self.stream.close if is_close else self.stream.abort
+            end()
+
+        def eof_received(self) -> None: ...
+        def connection_lost(self, _: Exception | None) -> None: ...
+
+    async def main() -> None:
+        network = MemoryNetwork()
+        network.listen("host", 9092, Closing)
+        async with running(network, security=Security(tls=tls())) as node:
+            with pytest.raises(ConnectionLost) as raised:
+                await ask(node)
+        assert "host:9092: the connection was closed during the TLS handshake: is it a listener without TLS" in str(raised.value)
+        assert "(security_protocol=PLAINTEXT)?" in str(raised.value)
+        assert not isinstance(raised.value, AuthenticationFailed)
+
+    run(main())
+
+
+def test_other_bytes_come() -> None:
+    """Row 97: the other side does not speak TLS."""
+
+    class Http:
+        def connection_made(self, transport: Any) -> None:
+            self.stream = transport
+
+        def data_received(self, _: bytes) -> None:
+            self.stream.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        def eof_received(self) -> None: ...
+        def connection_lost(self, _: Exception | None) -> None: ...
+
+    async def main() -> None:
+        network = MemoryNetwork()
+        network.listen("host", 9092, Http)
+        async with running(network, security=Security(tls=tls())) as node:
+            with pytest.raises(ConnectionLost, match="host:9092: the other side does not speak TLS: is it a listener without TLS"):
+                await ask(node)
+
+    run(main())
+
+
+def test_plaintext_to_a_listener_with_tls() -> None:
+    """Row 97: what a real Kafka answers, 15 03 03 00 02 02 50."""
+
+    class Alert:
+        def connection_made(self, transport: Any) -> None:
+            self.stream = transport
+
+        def data_received(self, _: bytes) -> None:
+            self.stream.write(bytes.fromhex("15030300020250"))
+            self.stream.close()
+
+        def eof_received(self) -> None: ...
+        def connection_lost(self, _: Exception | None) -> None: ...
+
+    async def main() -> None:
+        network = MemoryNetwork()
+        network.listen("host", 9092, Alert)
+        async with running(network) as node:
+            with pytest.raises((ConnectionLost, ProtocolError), match="the port speaks TLS: set security_protocol=SSL or SASL_SSL"):
+                await ask(node)
+
+    run(main())
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_no_sasl_to_a_listener_with_sasl(*, encrypted: bool) -> None:
+    """Row 97: ApiVersions is answered, and the next request ends the connection."""
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as cluster:
+            security = None
+            if encrypted:
+                tls_in_front(cluster, server_context(CA.server(NAME)))
+                security = Security(tls=tls())
+            fake = cluster.brokers[1]
+            cluster.fail("Metadata", disconnect="before")
+            async with running(cluster.network, Broker(-2, fake.host, fake.port), security=security) as node:
+                with pytest.raises(ConnectionLost) as raised:
+                    await ask(node)
+                wanted = "SASL_SSL" if encrypted else "SASL_PLAINTEXT"
+                text = f"closed the connection after ApiVersions was answered: does the listener want SASL (security_protocol={wanted})?"
+                assert text in str(raised.value)
+                # the second connection answers, and then its end means nothing of the kind
+                await ask(node)
+                cluster.fail("Metadata", disconnect="before")
+                with pytest.raises(ConnectionLost) as raised:
+                    await ask(node)
+                assert "SASL" not in str(raised.value)
+
+    run(main())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the peer is OpenSSL's s_server")
+@pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])
+def test_old_versions(tmp_path: pathlib.Path, version: str) -> None:
+    """Row 98: a server of TLS 1.0 or 1.1 alone, which `openssl s_client` with @SECLEVEL=0 gets in touch with."""
+    authority = CertificateAuthority(key_type="rsa")
+    files = authority.server(key_type="rsa").write(tmp_path, "server")
+
+    async def main() -> None:
+        import socket
+
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        server = await asyncio.create_subprocess_exec(
+            *("openssl", "s_server", version, "-cipher", "ALL:@SECLEVEL=0", "-accept", f"127.0.0.1:{port}", "-cert", str(files.pem)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert server.stdout is not None
+        try:
+            async with asyncio.timeout(30):
+                await server.stdout.readuntil(b"ACCEPT")
+                peer = await asyncio.create_subprocess_exec(
+                    *("openssl", "s_client", version, "-cipher", "ALL:@SECLEVEL=0", "-connect", f"127.0.0.1:{port}"),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                )
+                seen, _ = await peer.communicate()
+                assert {"-tls1": b"TLSv1\n", "-tls1_1": b"TLSv1.1\n"}[version] in seen
+                client = TlsContexts(TlsSettings(ssl_truststore_certificates=authority.pem.decode()))
+                async with running(TcpDialer(), Broker(1, "localhost", port), security=Security(tls=client)) as node:
+                    with pytest.raises(AuthenticationFailed, match=r"takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols"):
+                        await ask(node)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                server.kill()
+            await server.communicate()
+
+    asyncio.run(main())

@@ -1,0 +1,334 @@
+"""A whole producer over TLS on the fake cluster: rows 95, 98, 99, 102, 108, 110 and 119 of security's faults, and starts that are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tls_peers import TlsServer, server_context, tls_in_front
+from whole import jumping, running
+
+from aioproducer import Producer
+from aioproducer.errors import BootstrapFailed, CertificateNotTrusted, ConfigError, CredentialsRefused, DeliveryError, Persisted
+from aioproducer.testing import FakeCluster
+from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, CertificateAuthority
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+    from aioproducer.interfaces import Receiver
+
+CA = CertificateAuthority(key_type="rsa")
+NAMES = tuple(f"broker-{number}.memory" for number in range(1, 5))
+SERVER = CA.server(*NAMES)
+TLS = {"security_protocol": "SSL", "ssl_truststore_certificates": CA.pem.decode()}
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Counted:
+    """A dialer that counts."""
+
+    def __init__(self, network: Any) -> None:
+        self.dials: list[tuple[float, str]] = []
+        self._network = network
+
+    async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Any:
+        self.dials.append((now(), host))
+        return await self._network.dial(host, port, receiver)
+
+
+@pytest.mark.parametrize("options", [{}, {"transactional_id": "t"}, {"enable_idempotence": False, "acks": 0}])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@jumping
+async def test_records_over_tls(version: ssl.TLSVersion, options: dict[str, Any]) -> None:
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        made = tls_in_front(cluster, server_context(SERVER, version=version))
+        async with running(cluster, **TLS, **options) as (_, producer):
+            if "transactional_id" in options:
+                await producer.begin_transaction()
+            for number in range(300):
+                await producer.send("orders", b"%d" % number * 100)
+            if "transactional_id" in options:
+                await producer.commit_transaction()
+            await producer.flush()
+        assert sum(len(cluster.records("orders", partition)) for partition in (0, 1)) == 300
+        assert {server.tls.version() for server in made} == {version.name.replace("_", ".")}
+
+
+# Starts that are refused
+
+
+@pytest.mark.parametrize(
+    ("certificate", "reason"),
+    [
+        (CA.server(*NAMES, validity=EXPIRED), "it has expired"),
+        (CA.server(*NAMES, validity=NOT_YET_VALID), "it is not yet valid"),
+        (CertificateAuthority("another CA").server(*NAMES), "its CA is not trusted"),
+        (CA.server("elsewhere.test"), "it is not for the name 'broker-1.memory'"),
+    ],
+    ids=["expired", "not yet", "unknown CA", "wrong name"],
+)
+@pytest.mark.parametrize("brokers", [1, 3])
+@jumping
+async def test_a_start_that_is_refused_fails_early(brokers: int, certificate: Any, reason: str) -> None:
+    """Row 95: within 1.5 s, with at most 3 dials of one address, 4 of three that all refuse; and it may be tried again."""
+    async with FakeCluster(brokers=brokers, memory=True) as cluster:
+        tls_in_front(cluster, server_context(certificate))
+        dialer = Counted(cluster.network)
+        before, began = asyncio.all_tasks(), now()
+        producer = Producer(**{**cluster.client_options, "dialer": dialer}, **TLS)
+        with pytest.raises(BootstrapFailed) as raised:
+            await producer.start()
+        assert now() - began <= 1.5
+        assert len(dialer.dials) <= (3 if brokers == 1 else 4)
+        assert reason in str(raised.value)
+        assert "no broker let this client in. broker-1.memory:9092: the broker's certificate is refused" in str(raised.value)
+        assert "Trusted: ssl_truststore_certificates" in str(raised.value)
+        assert isinstance(raised.value.__cause__, CertificateNotTrusted)
+        assert asyncio.all_tasks() == before
+        await producer.stop()
+
+
+@jumping
+async def test_one_address_that_refuses_and_one_that_lets_in() -> None:
+    """The order of the addresses does not matter, and a refusal is no reason to fail while another may let us in."""
+    for server in ("broker-2.memory:9092", "broker-1.memory:9092"):
+        async with FakeCluster(brokers=2, memory=True) as cluster:
+            cluster.create_topic("orders")
+            good, bad = server_context(SERVER), server_context(CA.server("elsewhere.test"))
+            contexts = iter([bad, *[good] * 50])
+            tls_in_front(cluster, lambda contexts=contexts: next(contexts))
+            servers = f"{server},broker-{3 - int(server[7])}.memory:9092"
+            async with Producer(**{**cluster.client_options, "bootstrap_servers": servers}, **TLS) as producer:
+                await producer.send_and_wait("orders", b"v")
+
+
+@jumping
+async def test_an_address_that_is_down_beside_one_that_refuses() -> None:
+    """Every address was tried, one refused twice and none let us in."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        tls_in_front(cluster, server_context(CA.server("elsewhere.test")))
+        await cluster.brokers[2].stop()
+        began = now()
+        with pytest.raises(BootstrapFailed, match=r"is not for the name.*broker-2.memory:9092: nobody listens"):
+            await Producer(**cluster.client_options, **TLS).start()
+        assert now() - began <= 1.5
+
+
+@jumping
+async def test_a_start_that_does_not_wait_is_not_refused() -> None:
+    """It gets through by itself when the certificate is right."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        current = [server_context(CA.server("elsewhere.test"))]
+        tls_in_front(cluster, lambda: current[0])
+        producer = Producer(**cluster.client_options, **TLS)
+        await producer.start(wait=False)
+        delivery = asyncio.create_task(producer.send_and_wait("orders", b"v"))
+        await asyncio.sleep(10)
+        assert not delivery.done()
+        current[0] = server_context(SERVER)
+        await delivery
+        await producer.stop()
+
+
+@jumping
+async def test_files_that_cannot_be_used_fail_the_start_at_once(tmp_path: pathlib.Path) -> None:
+    async with FakeCluster(memory=True) as cluster:
+        producer = Producer(**cluster.client_options, security_protocol="SSL", ssl_truststore_location=tmp_path / "none.pem")
+        began = now()
+        with pytest.raises(ConfigError, match=r"ssl_truststore_location=.*none.pem cannot be read: No such file or directory"):
+            await producer.start()
+        assert now() == began
+        CA.write(tmp_path / "none.pem")
+        tls_in_front(cluster, server_context(SERVER))
+        await producer.start()
+        await producer.stop()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@jumping
+async def test_a_client_certificate_that_is_refused_fails_the_start(version: ssl.TLSVersion) -> None:
+    """Row 99."""
+    async with FakeCluster(memory=True) as cluster:
+        tls_in_front(cluster, server_context(SERVER, clients=CA, version=version))
+        with pytest.raises(BootstrapFailed, match="a client certificate") as raised:
+            await Producer(**cluster.client_options, **TLS).start()
+        assert isinstance(raised.value.__cause__, CredentialsRefused)
+
+
+# In mid-life
+
+
+@jumping
+async def test_one_broker_with_an_expired_certificate_holds_up_no_other() -> None:
+    """Row 95 in mid-life: the others' partitions flow; its records fail by their deadline, with the reason; then it is replaced."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        current = {"bad": False}
+        made: list[TlsServer] = []
+        good, bad = server_context(SERVER), server_context(CA.server(*NAMES, validity=EXPIRED))
+        network: Any = cluster.network
+        for (host, port), receiver in list(network._listeners.items()):
+
+            def make(receiver: Any = receiver, host: str = host) -> TlsServer:
+                made.append(TlsServer(receiver(), bad if current["bad"] and host == "broker-2.memory" else good))
+                return made[-1]
+
+            network._listeners[host, port] = make
+        async with running(cluster, **TLS, delivery_timeout_ms=5000, request_timeout_ms=2000) as (_, producer):
+            leaders = {partition: cluster.leader("orders", partition) for partition in (0, 1)}
+            for partition in leaders:
+                await producer.send_and_wait("orders", b"v", partition=partition)
+            theirs = next(partition for partition, leader in leaders.items() if leader == 2)
+            current["bad"] = True
+            for server in made:
+                server.abort()
+            await asyncio.sleep(1)
+            stuck = await producer.send("orders", b"v", partition=theirs)
+            for _ in range(20):
+                await producer.send_and_wait("orders", b"v", partition=1 - theirs)
+            with pytest.raises(DeliveryError) as raised:
+                await stuck
+            assert raised.value.persisted is Persisted.NO
+            assert "it has expired" in str(raised.value) + raised.value.explain()
+            current["bad"] = False
+            await asyncio.sleep(2)
+            await producer.send_and_wait("orders", b"v", partition=theirs)
+
+
+@jumping
+async def test_rotated_certificates_take_effect_at_the_next_dial(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Row 102: standing connections stay; half a pair is passed over, with one warning."""
+    files = CA.client("alice").write(tmp_path, "client")
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        made = tls_in_front(cluster, server_context(SERVER, clients=CA))
+
+        def users() -> list[str]:
+            return [dict(each[0] for each in server.tls.getpeercert()["subject"])["commonName"] for server in made]  # type: ignore[index]
+
+        options = {**TLS, "ssl_key_location": files.key, "ssl_certificate_location": files.chain}
+        async with running(cluster, **options) as (_, producer):
+            await producer.send_and_wait("orders", b"v")
+            assert set(users()) == {"alice"}
+            bob = CA.client("bob")
+            with caplog.at_level(logging.WARNING):
+                files.chain.write_bytes(bob.chain_pem)
+                for _ in range(3):
+                    for server in made:
+                        server.abort()
+                    await asyncio.sleep(1)
+                    await producer.send_and_wait("orders", b"v")
+                assert set(users()) == {"alice"}
+                warnings = [record for record in caplog.records if "the former ones stay in use" in record.getMessage()]
+                assert len(warnings) == 1
+            files.key.write_bytes(bob.key_pem)
+            await producer.send_and_wait("orders", b"v")
+            assert users()[-1] == "alice"
+            for server in made:
+                server.abort()
+            await asyncio.sleep(1)
+            await producer.send_and_wait("orders", b"v")
+            assert users()[-1] == "bob"
+
+
+@jumping
+async def test_a_connection_that_ends_by_an_alert_or_close_notify_in_mid_life() -> None:
+    """Row 110: no record is lost, order is kept, and the records go again."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        made = tls_in_front(cluster, server_context(SERVER))
+        async with running(cluster, **TLS) as (_, producer):
+            for number in range(60):
+                await producer.send("orders", b"%d" % number)
+                if number % 20 == 10:
+                    made[-1].close()
+                await asyncio.sleep(0.02)
+            await producer.flush()
+        values = [record.value for record in cluster.records("orders", 0)]
+        assert values == [b"%d" % number for number in range(60)]
+
+
+@pytest.mark.parametrize("most", [0, 5, 100, 700, 1200])
+@jumping
+async def test_a_handshake_that_is_cut_is_tried_again(most: int) -> None:
+    """Row 108: each of the first dials ends behind some bytes of the server's; nothing is left."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        made = tls_in_front(cluster, server_context(SERVER))
+        network: Any = cluster.network
+        (place, listener), *_ = network._listeners.items()
+        cuts = iter([True, True, True])
+
+        def make() -> TlsServer:
+            server: TlsServer = listener()
+            if next(cuts, False):
+                cut_behind(server, most)
+            return server
+
+        network._listeners[place] = make
+        async with running(cluster, **TLS) as (_, producer):
+            await producer.send_and_wait("orders", b"v")
+        assert len(made) >= 4
+
+
+def cut_behind(server: TlsServer, most: int) -> None:
+    """Let a server's connection end behind `most` bytes of it."""
+    left = most
+
+    def flush() -> None:
+        nonlocal left
+        data = server._out.read()
+        server.stream.write(data[:left])
+        left -= len(data)
+        if left <= 0:
+            server.stream.close()
+
+    server.flush = flush  # type: ignore[method-assign]
+
+
+@jumping
+async def test_without_tls_nothing_is_ever_sent() -> None:
+    """Row 119: TLS is asked for, and the listener, or a broker that the cluster advertises, has none: no byte of Kafka's goes out."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        network: Any = cluster.network
+        plain = dict(network._listeners)
+        tls_in_front(cluster, server_context(SERVER))
+        seen: list[bytes] = []
+
+        class Plaintext:
+            """A listener without TLS, which closes when it reads what is no frame."""
+
+            def connection_made(self, transport: Any) -> None:
+                self.stream = transport
+
+            def data_received(self, data: bytes) -> None:
+                seen.append(data)
+                self.stream.close()
+
+            def eof_received(self) -> None: ...
+            def connection_lost(self, exc: Exception | None) -> None: ...
+
+        # the bootstrap address has TLS, the other broker none
+        network._listeners["broker-2.memory", 9092] = Plaintext
+        assert ("broker-2.memory", 9092) in plain
+        options = {**cluster.client_options, "bootstrap_servers": "broker-1.memory:9092"}
+        async with Producer(**options, **TLS, delivery_timeout_ms=3000, request_timeout_ms=1000) as producer:
+            theirs = next(partition for partition in (0, 1) if cluster.leader("orders", partition) == 2)
+            with pytest.raises(DeliveryError) as raised:
+                await producer.send_and_wait("orders", b"v", partition=theirs)
+            assert "is it a listener without TLS" in str(raised.value) + raised.value.explain()
+        with pytest.raises(BootstrapFailed, match="is it a listener without TLS"):
+            await Producer(**{**options, "bootstrap_servers": "broker-2.memory:9092"}, **TLS, max_block_ms=500).start()
+        assert seen
+        assert all(data.startswith(b"\x16\x03\x01") for data in seen)

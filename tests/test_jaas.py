@@ -1,0 +1,144 @@
+"""Tests of `aioproducer.jaas`, by the option `sasl.jaas.config`: texts of Kafka's documents, and what is refused without a quote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from frames import shown_by
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import ConfigError
+from aioproducer.jaas import read_jaas
+from aioproducer.secret import Secret
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+def made(text: Any, mechanism: str = "PLAIN", **others: Any) -> ProducerConfig:
+    """A config of Java's options."""
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": text}
+    return ProducerConfig.from_mapping(given | others)
+
+
+@pytest.mark.parametrize(
+    ("text", "username", "password"),
+    [
+        (f'{PLAIN} required username="alice" password="canary-alice";', "alice", "canary-alice"),
+        (f'{PLAIN} required \n    username="alice" \n    password="canary-alice";\n', "alice", "canary-alice"),
+        (f"{PLAIN} required username='alice' password='canary-\"a\"';", "alice", 'canary-"a"'),
+        (f'{PLAIN} REQUIRED username=alice password="canary-;=";', "alice", "canary-;="),
+        (f'{PLAIN} required password="canary-a" username="alice" ;', "alice", "canary-a"),
+        (rf'{PLAIN} required username="al\"ice" password="canary-\\\'\n\t\101\x";', 'al"ice', "canary-\\'\n\tAx"),
+        (f'{PLAIN} optional // mine\n username="alice" /* "of ; mine" */ password="canary-//a/*b*/";', "alice", "canary-//a/*b*/"),
+        (f'{PLAIN} required username="$ConnectionString" password="canary-Endpoint=sb://x/;Key=a=";', "$ConnectionString", None),
+        (f"{PLAIN} required username=alice_b-c.d$1 password=canary-ä;", "alice_b-c.d$1", "canary-ä"),
+        (f'{PLAIN} required username="ä,=" password="canary-${{unknown:x}}";', "ä,=", "canary-${unknown:x}"),
+    ],
+)
+def test_texts_that_are_read(text: str, username: str, password: str | None) -> None:
+    """Quotes, escapes and comments as Kafka's clients read them."""
+    config = made(text)
+    assert config.sasl_username == username
+    assert config.sasl_token_auth is False
+    assert config.sasl_password == Secret(password or "canary-Endpoint=sb://x/;Key=a=")
+
+
+def test_a_delegation_token() -> None:
+    """A token's id and HMAC, by SCRAM."""
+    config = made(f'{SCRAM} required username="token-id" password="canary-hmac" tokenauth="true";', "SCRAM-SHA-512")
+    assert (config.sasl_username, config.sasl_password, config.sasl_token_auth) == ("token-id", Secret("canary-hmac"), True)
+    assert made(f'{SCRAM} required username="a" password="canary-a" tokenauth=false;', "SCRAM-SHA-256").sasl_token_auth is False
+
+
+def test_references_in_one_field() -> None:
+    """They stay references, quoted or not; the text itself is gone."""
+    config = made(f'{SCRAM} required username="${{env:USER}}" password=${{file:/etc/kafka/secrets:password}};', "SCRAM-SHA-256")
+    assert config.sasl_username == Secret("${env:USER}")
+    assert isinstance(config.sasl_password, Secret)
+    assert config.sasl_password.reference == "${file:/etc/kafka/secrets:password}"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        (" // nothing", "it is empty"),
+        ("canary-alice", "it does not end with ';'"),
+        ("canary-alice;", "its first word is not the class of a login module"),
+        ('"canary-alice";', "its first word is not the class of a login module"),
+        ("canary.Secret required;", "its first word is not the class of a login module"),
+        (";", "its first word is not the class of a login module"),
+        (f"{PLAIN};", "behind the class of the login module stands one of required, "),
+        (f'{PLAIN} username="alice" password="canary-alice";', "behind the class of the login module stands one of required, "),
+        (f"{PLAIN} required username=alice password=canary-a", "it does not end with ';'"),
+        (f"{PLAIN} required username=alice password=canary-a; more", "it does not end with ';'"),
+        (f"{PLAIN} required; {SCRAM} required;", "it has 2 login modules: a client has one"),
+        (f'{PLAIN} required username="alice" password="canary-alice;', "a quote is not closed"),
+        (f'{PLAIN} required username="alice" password="canary-al\nice";', "a quote is not closed"),
+        (f"{PLAIN} required username=alice password=canary-#;", "a character stands outside of quotes"),
+        (f"{PLAIN} required username=alice password=canary- alice;", "an option is not known: it is username or password"),
+        (f"{PLAIN} required username=alice password=;", 'password has no value: write password="..."'),
+        (f"{PLAIN} required username alice;", 'username has no value: write username="..."'),
+        (f"{PLAIN} required password==canary-a;", 'password has no value: write password="..."'),
+        (f"{PLAIN} required password=canary-a password=canary-b;", "password is given twice"),
+        (f"{PLAIN} required username=a password=canary-a tokenauth=true;", "an option is not known: it is username or password"),
+        (f"{SCRAM} required username=a password=canary-a tokenauth=canary-b;", "tokenauth is true or false"),
+        ("${file:/etc/kafka:jaas}", 'a reference stands for one field within it, as password="${env:NAME}"'),
+        (
+            'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientSecret="canary-a";',
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule is for a later version of aioproducer",
+        ),
+        ('com.sun.security.auth.module.Krb5LoginModule required keyTab="canary-a";', "Krb5LoginModule is for a later version"),
+        ('software.amazon.msk.auth.iam.IAMLoginModule required x="canary-a";', "IAMLoginModule is for a later version"),
+        ('com.example.MyLoginModule required password="canary-a";', "com.example.MyLoginModule is not known here: it is org.apache"),
+    ],
+)
+def test_texts_that_are_refused(text: str, why: str) -> None:
+    """Nothing of the text is quoted but names that are known; no frame of the package has it."""
+    for make in (lambda: read_jaas("sasl.jaas.config", Secret(text)), lambda: made(text, ""), lambda: made(text)):
+        with pytest.raises(ConfigError) as caught:
+            make()
+        assert str(caught.value).startswith("sasl.jaas.config: ")
+        assert why in str(caught.value)
+        assert "canary" not in str(caught.value)
+        assert "canary" not in shown_by(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "mechanism", "others", "why"),
+    [
+        (
+            f"{PLAIN} required username=a password=canary-a;",
+            "SCRAM-SHA-256",
+            {},
+            "has .*PlainLoginModule, and sasl_mechanism=SCRAM-SHA-256",
+        ),
+        (f"{SCRAM} required username=a password=canary-a;", "plain", {}, "has .*ScramLoginModule, and sasl_mechanism=PLAIN: .* for SCRAM"),
+        (
+            f"{PLAIN} required username=a password=canary-a;",
+            "PLAIN",
+            {"sasl.username": "a"},
+            "'sasl.jaas.config' and 'sasl.username' are both",
+        ),
+        (f"{PLAIN} required username=a;", "PLAIN", {}, "sasl_password is not given"),
+        (f"{PLAIN} required;", "PLAIN", {}, "sasl_username is not given"),
+        (f"{PLAIN} required username=a password=canary-a;", "PLAIN", {"security.protocol": "SSL"}, "sasl_username needs SASL"),
+        (b"canary-a", "PLAIN", {}, "sasl.jaas.config must be a string, not bytes"),
+    ],
+)
+def test_texts_that_contradict_other_options(text: Any, mechanism: str, others: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as caught:
+        made(text, mechanism, **others)
+    assert "canary" not in str(caught.value) + shown_by(caught.value)
+
+
+def test_as_an_argument() -> None:
+    """Java's name with underscores, as all names here."""
+    from aioproducer import Producer
+
+    text = f"{PLAIN} required username=alice password=canary-a;"
+    config = Producer(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=text).config
+    assert (config.sasl_username, config.sasl_password) == ("alice", Secret("canary-a"))
+    assert made(None, **{"sasl.username": "a", "sasl.password": "canary-a"}).sasl_username == "a"

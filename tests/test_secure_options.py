@@ -1,0 +1,479 @@
+"""Tests of the options of TLS and SASL: their values, their conflicts, and that nothing made of them shows a secret."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import logging
+import pathlib
+import pickle
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from frames import shown_by
+
+from aioproducer import Producer
+from aioproducer.config import OPTIONS, ProducerConfig
+from aioproducer.errors import ConfigError
+from aioproducer.secret import Secret
+from aioproducer.secure_options import SecureOptions, is_secret
+from aioproducer.testing import RecordingProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAMES = [field.name for field in dataclasses.fields(SecureOptions)]
+SECRETS = [name for name in NAMES if is_secret(OPTIONS[name].kind)]
+SASL: dict[str, Any] = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "alice",
+    "sasl_password": "canary-alice",
+}
+PLAIN = SASL | {"sasl_mechanism": "PLAIN"}
+TLS: dict[str, Any] = {"security_protocol": "SSL"}
+KEY = "-----BEGIN PRIVATE KEY-----\ncanary-key\n-----END PRIVATE KEY-----\n"
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+UNCHECKED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+UNCHECKED.check_hostname = False
+CHECKED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def config(**options: Any) -> ProducerConfig:
+    return ProducerConfig(**options)
+
+
+# Values
+
+
+def test_scram_over_tls() -> None:
+    """The usual case: the secret is hidden, the rest is what was written."""
+    made = config(**SASL, ssl_truststore_location="ca.pem")
+    assert (made.security_protocol, made.sasl_mechanism, made.sasl_username) == ("SASL_SSL", "SCRAM-SHA-256", "alice")
+    assert made.sasl_password == Secret("canary-alice")
+    assert made.ssl_truststore_location == "ca.pem"
+    assert made.ssl_endpoint_identification_algorithm == "https"
+    assert made.ssl_enabled_protocols == ("TLSv1.2", "TLSv1.3")
+    assert made.ssl_cipher_suites == ()
+    assert made.sasl_token_auth is False
+    assert dataclasses.replace(made, linger_ms=1).sasl_password == made.sasl_password
+
+
+def test_without_any() -> None:
+    """PLAINTEXT, and nothing else."""
+    made = config()
+    assert made.security_protocol == "PLAINTEXT"
+    given = {"security_protocol", "ssl_endpoint_identification_algorithm", "ssl_enabled_protocols", "ssl_cipher_suites", "sasl_token_auth"}
+    assert {name for name in NAMES if getattr(made, name) is not None} == given
+
+
+@pytest.mark.parametrize("written", ["sasl_ssl", " SASL_SSL\n", "Sasl_Ssl"])
+def test_words_in_any_case(written: str) -> None:
+    assert config(**SASL | {"security_protocol": written, "sasl_mechanism": "scram-sha-256"}) == config(**SASL)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "held"),
+    [
+        ("ssl_truststore_location", pathlib.Path("ca.pem"), "ca.pem"),
+        ("ssl_truststore_certificates", CERTIFICATE, CERTIFICATE),
+        ("ssl_keystore_location", "client.p12", "client.p12"),
+        ("ssl_crl_location", "crl.pem", "crl.pem"),
+        ("ssl_truststore_type", "pkcs12", "PKCS12"),
+        ("ssl_truststore_type", "JKS", None),
+        ("ssl_keystore_type", " Pem", "PEM"),
+        ("ssl_enabled_protocols", "TLSv1.3", ("TLSv1.3",)),
+        ("ssl_enabled_protocols", "tlsv1.3, TLSv1.2,", ("TLSv1.2", "TLSv1.3")),
+        ("ssl_enabled_protocols", ["TLSv1.2", "TLSv1.2"], ("TLSv1.2",)),
+        ("ssl_cipher_suites", "TLS_A,TLS_B", ("TLS_A", "TLS_B")),
+        ("ssl_cipher_suites", "ECDHE+AESGCM:!RC4", ("ECDHE+AESGCM", "!RC4")),
+        ("ssl_cipher_suites", ("TLS_A",), ("TLS_A",)),
+        ("ssl_cipher_suites", None, ()),
+        ("ssl_context", len, len),
+        ("ssl_context", CHECKED, CHECKED),
+    ],
+    ids=repr,
+)
+def test_values_that_are_read(name: str, given: Any, held: Any) -> None:
+    assert getattr(config(**TLS, **{name: given}), name) == held
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "text"),
+    [
+        ("security_protocol", "TLS", "security_protocol='TLS': it is PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
+        ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or"),
+        ("sasl_mechanism", "SCRAM", "sasl_mechanism='SCRAM': it is PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ("sasl_mechanism", "oauthbearer", "sasl_mechanism=OAUTHBEARER is for a later version of aioproducer"),
+        ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
+        ("sasl_mechanism", "AWS_MSK_IAM", "sasl_mechanism=AWS_MSK_IAM is for a later version"),
+        ("sasl_username", "", "sasl_username is empty: leave it out"),
+        ("sasl_username", b"alice", "sasl_username must be a string, not bytes"),
+        ("sasl_username", "\ud800", "sasl_username has characters that UTF-8 does not"),
+        ("sasl_password", b"canary-a", "sasl_password must be a string, not bytes"),
+        ("sasl_password", ["canary-a"], "sasl_password must be a string, not list"),
+        ("sasl_password", "canary-\ud800", "sasl_password has characters that UTF-8 does not"),
+        ("sasl_password", "canary-${env:A}", "sasl_password has a reference within other text: a reference is the whole value"),
+        ("ssl_truststore_location", "", "ssl_truststore_location is empty: leave it out"),
+        ("ssl_truststore_location", 1, "ssl_truststore_location must be a string, not int"),
+        ("ssl_truststore_location", "${env:CA}", "ssl_truststore_location=.*references are read in secret options and sasl_username alone"),
+        ("ssl_keystore_certificate_chain", KEY, "ssl_keystore_certificate_chain has a private key, .* give it as ssl_keystore_key"),
+        ("ssl_keystore_type", "BKS", "ssl_keystore_type='BKS': it is PEM or PKCS12"),
+        (
+            "ssl_enabled_protocols",
+            "TLSv1.1,TLSv1.2",
+            r"ssl_enabled_protocols has 'TLSv1.1': it is TLSv1.2 or TLSv1.3, as older .* not safe",
+        ),
+        ("ssl_enabled_protocols", "TLSv1", "ssl_enabled_protocols has 'TLSv1'"),
+        ("ssl_enabled_protocols", "", "ssl_enabled_protocols is empty"),
+        ("ssl_enabled_protocols", 1.2, "ssl_enabled_protocols must be a string or a sequence of strings, not float"),
+        ("ssl_endpoint_identification_algorithm", "ldaps", "ssl_endpoint_identification_algorithm='ldaps': it is 'https', or 'none'"),
+        ("ssl_endpoint_identification_algorithm", None, "ssl_endpoint_identification_algorithm=None: it is 'https', or 'none'"),
+        ("ssl_context", "ca.pem", "ssl_context must be an ssl.SSLContext, or a function that returns one, not str"),
+        ("ssl_context", True, "ssl_context must be an ssl.SSLContext, .* not bool"),
+        ("ssl_context", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), "ssl_context is a server's: make one by ssl.create_default_context"),
+    ],
+    ids=repr,
+)
+def test_values_that_are_refused(name: str, given: Any, text: str) -> None:
+    """The error names the option, and shows no secret."""
+    options = SASL | {name: given} if name.startswith("sasl") else TLS | {name: given}
+    with pytest.raises(ConfigError, match=text) as caught:
+        config(**options)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_context_is_given_by_a_plain_function() -> None:
+    async def later() -> ssl.SSLContext:
+        return CHECKED
+
+    with pytest.raises(ConfigError, match="ssl_context must be a plain function, not a coroutine function"):
+        config(**TLS, ssl_context=later)
+
+
+def test_names_that_are_literals() -> None:
+    """Azure's user has a dollar sign; another system's reference is none of Kafka's."""
+    made = config(**PLAIN | {"sasl_username": "$ConnectionString", "sasl_password": "canary-${unknown:x}"})
+    assert made.sasl_username == "$ConnectionString"
+    assert isinstance(made.sasl_password, Secret)
+    assert made.sasl_password.reveal() == "canary-${unknown:x}"
+
+
+def test_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not read by the config, and shown; a config of references alone can be pickled."""
+    monkeypatch.delenv("KAFKA_USER", raising=False)
+    made = config(**SASL | {"sasl_username": "${env:KAFKA_USER}", "sasl_password": " ${file:/run/secrets/kafka:password} "})
+    assert made.sasl_username == Secret("${env:KAFKA_USER}")
+    assert "<Secret ${file:/run/secrets/kafka:password}>" in repr(made)
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+# Conflicts
+
+
+CONFLICTS: list[tuple[dict[str, Any], str]] = [
+    # the protocol
+    ({"security_protocol": "SASL_SSL"}, "security_protocol=SASL_SSL needs sasl_mechanism, which has no default here"),
+    ({"security_protocol": "SASL_PLAINTEXT", "sasl_password": "canary-a"}, "security_protocol=SASL_PLAINTEXT needs sasl_mechanism"),
+    (
+        {"sasl_mechanism": "SCRAM-SHA-256"},
+        "sasl_mechanism needs SASL, and security_protocol is PLAINTEXT by default. Give security_protocol=SASL_SSL",
+    ),
+    ({"sasl_password": "canary-a"}, "sasl_password needs SASL, and security_protocol is PLAINTEXT by default"),
+    (
+        {**TLS, "sasl_mechanism": "PLAIN", "sasl_username": "a"},
+        "sasl_username needs SASL, and security_protocol is SSL. .*=SASL_SSL, or leave",
+    ),
+    ({"sasl_token_auth": True}, "sasl_token_auth needs SASL, and security_protocol"),
+    (
+        {"ssl_truststore_location": "ca.pem"},
+        "ssl_truststore_location needs TLS, and security_protocol is PLAINTEXT by default. .*SSL or SASL_SSL",
+    ),
+    ({"security_protocol": "PLAINTEXT", "ssl_key_password": "canary-a"}, "ssl_key_password needs TLS, and security_protocol is PLAINTEXT"),
+    ({"ssl_context": CHECKED}, "ssl_context needs TLS, and security_protocol"),
+    ({"ssl_enabled_protocols": "TLSv1.3"}, "ssl_enabled_protocols needs TLS, and security_protocol"),
+    (
+        {**SASL, "security_protocol": "SASL_PLAINTEXT", "ssl_crl_location": "crl"},
+        "ssl_crl_location needs TLS, and .* is SASL_PLAINTEXT. .*=SASL_SSL",
+    ),
+    ({"ssl_endpoint_identification_algorithm": "none"}, "ssl_endpoint_identification_algorithm needs TLS, and security_protocol"),
+    # an own context
+    ({**TLS, "ssl_context": CHECKED, "ssl_truststore_location": "ca.pem"}, "ssl_context and ssl_truststore_location are both given"),
+    ({**TLS, "ssl_context": len, "ssl_keystore_key": KEY}, "ssl_context and ssl_keystore_key are both given"),
+    ({**TLS, "ssl_context": CHECKED, "ssl_cipher_suites": "A"}, "ssl_context and ssl_cipher_suites are both given"),
+    (
+        {**TLS, "ssl_context": UNCHECKED, "ssl_endpoint_identification_algorithm": "https"},
+        "ssl_endpoint_identification_algorithm=https, and ssl_context has check_hostname off",
+    ),
+    # keys and certificates
+    ({**TLS, "ssl_key_location": "key"}, "ssl_key_location needs ssl_certificate_location, which is not given"),
+    (
+        {**TLS, "ssl_certificate_location": "c"},
+        "ssl_certificate_location needs ssl_key_location, .* a file that holds both is ssl_keystore_location",
+    ),
+    ({**TLS, "ssl_keystore_key": KEY}, "ssl_keystore_key needs ssl_keystore_certificate_chain, which is not given"),
+    ({**TLS, "ssl_keystore_certificate_chain": CERTIFICATE}, "ssl_keystore_certificate_chain needs ssl_keystore_key"),
+    ({**TLS, "ssl_key_password": "canary-a"}, "ssl_key_password needs ssl_keystore_location or ssl_keystore_key or ssl_key_location"),
+    ({**TLS, "ssl_keystore_password": "canary-a"}, "ssl_keystore_password needs ssl_keystore_location"),
+    ({**TLS, "ssl_truststore_password": "canary-a"}, "ssl_truststore_password needs ssl_truststore_location"),
+    (
+        {**TLS, "ssl_keystore_location": "k", "ssl_keystore_type": "PEM", "ssl_keystore_password": "canary-a"},
+        "ssl_keystore_password is given, and ssl_keystore_type=PEM: the password of an encrypted key is ssl_key_password",
+    ),
+    (
+        {**TLS, "ssl_truststore_location": "k", "ssl_truststore_type": "PEM", "ssl_truststore_password": "canary-a"},
+        "ssl_truststore_password is given, and ssl_truststore_type=PEM",
+    ),
+    (
+        {**TLS, "ssl_keystore_key": KEY, "ssl_keystore_certificate_chain": CERTIFICATE, "ssl_keystore_type": "PKCS12"},
+        "ssl_keystore_key is PEM, and ssl_keystore_type=PKCS12",
+    ),
+    (
+        {**TLS, "ssl_truststore_location": "a", "ssl_truststore_certificates": CERTIFICATE},
+        "ssl_truststore_location and ssl_truststore_certificates are both given",
+    ),
+    (
+        {**TLS, "ssl_keystore_location": "a", "ssl_key_location": "b", "ssl_certificate_location": "c"},
+        "ssl_keystore_location and ssl_key_location are both given",
+    ),
+    # SASL
+    ({**SASL, "sasl_password": None}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_username and sasl_password: sasl_password is not given"),
+    ({**SASL, "sasl_username": None}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_username and sasl_password: sasl_username is not given"),
+    ({**SASL, "sasl_password": ""}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_password, which is empty"),
+    ({**PLAIN, "sasl_token_auth": True}, "sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN"),
+    # other options, with a secret beside them
+    ({**SASL, "linger_ms": -1}, "linger_ms=-1"),
+    ({**SASL, "acks": 1, "enable_idempotence": True}, "enable_idempotence needs acks=all"),
+    ({**SASL, "bootstrap_servers": "PLAINTEXT://a:1"}, "bootstrap_servers has the scheme PLAINTEXT, and security_protocol=SASL_SSL"),
+]
+NAMELESS: list[tuple[dict[str, Any], str]] = [
+    ({**SASL, "sasl_pasword": "canary-b"}, "unknown option 'sasl_pasword'; did you mean 'sasl_password'"),
+    ({**SASL, "password": "canary-b"}, "unknown option 'password'"),
+    ({**SASL, "ssl_key": KEY}, "'ssl_key' has no place here"),
+    ({**SASL, "sasl_oauthbearer_client_secret": "canary-b"}, "'sasl_oauthbearer_client_secret' has no place here: OAuth and Kerberos"),
+    ({**SASL, "sasl_plain_password": "canary-b"}, "'sasl_password' and 'sasl_plain_password' are both sasl_password: keep one"),
+    ({**SASL, "sasl_jaas_config": "canary-b"}, "sasl_jaas_config: it does not end with ';'"),
+    (
+        {**SASL, "enable_ssl_certificate_verification": "false"},
+        "any broker would be believed. Give the CA's certificate as ssl_truststore_location",
+    ),
+    ({**SASL, "ssl_protocol": "TLSv1.1"}, "ssl_protocol='TLSv1.1': it is TLS, TLSv1.2 or TLSv1.3"),
+    ({**SASL, "ssl_check_hostname": "maybe"}, "ssl_check_hostname='maybe': it is true or false"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), CONFLICTS)
+def test_options_that_contradict_each_other(options: dict[str, Any], text: str) -> None:
+    """Both are named, and no secret. Nor has a frame of the package one, whichever way the options come in."""
+    mapping = dict(options)
+    for make in (
+        lambda: ProducerConfig(**mapping),
+        lambda: Producer(**mapping),
+        lambda: RecordingProducer(**mapping),
+        lambda: ProducerConfig.from_mapping(mapping),
+    ):
+        with pytest.raises(ConfigError, match=text) as caught:
+            make()
+        assert "canary" not in str(caught.value)
+        assert "canary" not in shown_by(caught.value)
+    assert mapping == options
+
+
+@pytest.mark.parametrize(("options", "text"), NAMELESS)
+def test_names_that_are_no_option(options: dict[str, Any], text: str) -> None:
+    """A value is hidden unless its name is known to have no secret: a misspelt password, too."""
+    for make in (lambda: Producer(**options), lambda: RecordingProducer(**options), lambda: ProducerConfig.from_mapping(options)):
+        with pytest.raises(ConfigError, match=text) as caught:
+            make()
+        assert "canary" not in str(caught.value)
+        assert "canary" not in shown_by(caught.value)
+    with pytest.raises(TypeError) as unexpected:
+        config(**{"sasl_pasword": "canary-b"} if "sasl_jaas_config" in options else options)
+    assert "canary" not in str(unexpected.value) + shown_by(unexpected.value)
+
+
+def test_a_config_and_options() -> None:
+    """Both were given: the options are hidden before the error is raised."""
+    with pytest.raises(ConfigError, match="give either a ProducerConfig or options") as caught:
+        Producer(config(**SASL), sasl_password="canary-b")
+    assert "canary" not in shown_by(caught.value)
+
+
+def test_the_search_of_frames_finds_what_is_there() -> None:
+    """Else the tests above would prove nothing."""
+    with pytest.raises(ConfigError) as caught:
+        config(linger_ms="canary-b")
+    assert "canary-b" in shown_by(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sasl_mechanism": "PLAIN"},
+        {**TLS, "sasl_mechanism": "PLAIN"},
+        {"ssl_endpoint_identification_algorithm": "https", "ssl_enabled_protocols": "TLSv1.2,TLSv1.3", "ssl_truststore_type": "JKS"},
+        {"sasl_token_auth": False, "ssl_context": None, "sasl_mechanism": None, "ssl_cipher_suites": None},
+    ],
+    ids=str,
+)
+def test_defaults_are_no_contradiction(options: dict[str, Any]) -> None:
+    """Other clients' defaults, which their users may write down, and ours."""
+    assert config(**options).sasl_mechanism is None
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (SASL, []),
+        (PLAIN, []),
+        (SASL | {"security_protocol": "SASL_PLAINTEXT"}, []),
+        (
+            PLAIN | {"security_protocol": "SASL_PLAINTEXT"},
+            ["sasl_mechanism=PLAIN with security_protocol=SASL_PLAINTEXT sends the password unenc"],
+        ),
+        (TLS | {"ssl_endpoint_identification_algorithm": ""}, ["Host names of brokers are not checked"]),
+        (TLS | {"ssl_endpoint_identification_algorithm": "NONE"}, ["Host names of brokers are not checked"]),
+        (TLS | {"ssl_context": UNCHECKED}, ["Host names of brokers are not checked"]),
+        (TLS | {"ssl_context": CHECKED}, []),
+    ],
+    ids=str,
+)
+def test_warnings(options: dict[str, Any], warned: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """One, of what is not safe and was asked for."""
+    made = config(**options)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * len(warned)
+    assert all(text in record.getMessage() for text, record in zip(warned, caplog.records, strict=True))
+    assert (made.ssl_endpoint_identification_algorithm == "") is (bool(warned) and options["security_protocol"] == "SSL")
+    made.with_client_id("another")
+    assert len(caplog.records) == len(warned)
+
+
+# Names of config providers
+
+
+FILE = "org.apache.kafka.common.config.provider.FileConfigProvider"
+DIRECTORY = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+VARIABLE = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+JAVA = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "PLAIN",
+    "config.providers": "directory, secrets,env",
+    "config.providers.directory.class": DIRECTORY,
+    "config.providers.secrets.class": FILE,
+}
+
+
+def test_kafkas_own_providers() -> None:
+    """Whatever the mapping calls them: in secret options, and in fields of a JAAS text."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    made = ProducerConfig.from_mapping(
+        JAVA
+        | {
+            "sasl.jaas.config": f'{module} required username="${{env:USER}}" password="${{directory:/run/kafka:password}}";',
+            "ssl.truststore.location": "store.p12",
+            "ssl.truststore.password": "${secrets:/run/stores:trust}",
+        }
+    )
+    assert (made.sasl_username, made.sasl_password) == (Secret("${env:USER}"), Secret("${dir:/run/kafka:password}"))
+    assert made.ssl_truststore_password == Secret("${file:/run/stores:trust}")
+    by_name = ProducerConfig.from_mapping(JAVA | {"sasl.username": "${directory:/run/kafka:user}", "sasl.password": "canary-${other:x}"})
+    assert (by_name.sasl_username, by_name.sasl_password) == (Secret("${dir:/run/kafka:user}"), Secret("canary-${other:x}"))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"config.providers": "vault"}, "config.providers names 'vault', and config.providers.vault.class is not given"),
+        (
+            {"config.providers": "vault", "config.providers.vault.class": "com.example.Vault"},
+            "config.providers.vault.class: the providers here",
+        ),
+        ({"config.providers": "file", "config.providers.file.param.allowed.paths": "/run"}, "providers have no parameters. Leave it out"),
+        (
+            {**JAVA, "ssl.truststore.location": "${secrets:/run/a:b}"},
+            "'ssl.truststore.location' has a reference: references are read in secret",
+        ),
+        ({**JAVA, "client.id": "${secrets:/run/a:b}"}, "'client.id' has a reference: references are read in secret options"),
+    ],
+    ids=str,
+)
+def test_other_providers(options: dict[str, Any], text: str) -> None:
+    """What cannot be read as Kafka reads it is an error, and not taken for the value."""
+    with pytest.raises(ConfigError, match=text):
+        ProducerConfig.from_mapping(options)
+
+
+def test_names_of_librdkafkas() -> None:
+    """In its own words; TLS is verified, which is its default."""
+    made = ProducerConfig.from_mapping(
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": "canary-alice",
+            "ssl.ca.pem": CERTIFICATE,
+            "ssl.key.pem": KEY,
+            "ssl.certificate.pem": CERTIFICATE,
+            "ssl.key.password": "canary-key",
+            "ssl.crl.location": "crl.pem",
+            "ssl.endpoint.identification.algorithm": "https",
+            "enable.ssl.certificate.verification": "true",
+        }
+    )
+    assert made == config(
+        **SASL | {"sasl_mechanism": "SCRAM-SHA-512"},
+        ssl_truststore_certificates=CERTIFICATE,
+        ssl_keystore_key=KEY,
+        ssl_keystore_certificate_chain=CERTIFICATE,
+        ssl_key_password="canary-key",
+        ssl_crl_location="crl.pem",
+    )
+
+
+# Nothing shows a secret
+
+
+WITH_ALL = {
+    **SASL,
+    "ssl_truststore_location": "trust.p12",
+    "ssl_truststore_password": "canary-trust",
+    "ssl_keystore_key": KEY,
+    "ssl_keystore_certificate_chain": CERTIFICATE,
+    "ssl_key_password": "canary-key",
+}
+WITH_STORE = {**SASL, "ssl_keystore_location": "key.p12", "ssl_keystore_password": "canary-store"}
+
+
+def test_all_secret_options_are_walked() -> None:
+    assert {name for name in (*WITH_ALL, *WITH_STORE) if name in SECRETS} == set(SECRETS)
+
+
+@pytest.mark.parametrize("options", [WITH_ALL, WITH_STORE], ids=["inline", "store"])
+@pytest.mark.parametrize("make", [ProducerConfig, Producer, RecordingProducer])
+def test_what_is_made_of_secrets_shows_none(make: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Neither config nor producer, by any way in which a program writes down an object."""
+    thing = make(**options)
+    held = thing if isinstance(thing, ProducerConfig) else thing.config
+    shown = [repr(thing), str(thing), f"{thing}", repr(held), repr(dataclasses.asdict(held)), repr(dataclasses.astuple(held))]
+    shown += [
+        json.dumps(dataclasses.asdict(held), default=repr),
+        repr(copy.copy(held)),
+        repr(copy.deepcopy(held)),
+        repr(held.__getstate__()),
+    ]
+    shown += [repr({name: getattr(held, name) for name in dir(held)}), repr(getattr(thing, "__dict__", "")), repr({held: 1})]
+    shown += [str(getattr(thing, name)()) for name in ("explain", "health") if isinstance(thing, Producer)]
+    assert [text for text in shown if "canary" in text] == []
+    assert shown[3].count("<Secret hidden>") == len([name for name in options if name in SECRETS])
+    assert copy.deepcopy(held) == held
+    with pytest.raises(TypeError, match="a secret that was given as text is not pickled") as caught:
+        pickle.dumps(held)
+    assert "canary" not in shown_by(caught.value)
+
+
+def test_a_config_holds_secrets() -> None:
+    """The constructor takes text; what a config holds is a `Secret`."""
+    made = config(**WITH_ALL)
+    assert {type(getattr(made, name)) for name in SECRETS if getattr(made, name) is not None} == {Secret}

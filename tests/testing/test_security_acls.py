@@ -1,0 +1,180 @@
+"""Tests of denied operations on a fake cluster: the answers of Kafka's StandardAuthorizer (rows 40, 41, 72 and 114 of the faults)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fake_requests import batch, produce
+
+from aioproducer.errors import ConnectionLost
+from aioproducer.testing import FakeCluster, ListenerSecurity, run_jumping
+from aioproducer.testing.client import WireClient
+from aioproducer.wire.api import ApiKey
+from aioproducer.wire.schema import message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+TOPIC, GROUP, CLUSTER, ID = 29, 30, 31, 53
+
+
+def play(story: Callable[[FakeCluster, WireClient], Awaitable[None]], **options: Any) -> None:
+    """On a plaintext cluster: the client is ANONYMOUS."""
+
+    async def run() -> None:
+        async with FakeCluster(memory=True, **options) as cluster:
+            cluster.create_topic("orders")
+            cluster.create_topic("audit")
+            async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
+                await story(cluster, client)
+
+    run_jumping(run())
+
+
+async def codes(client: WireClient, topics: list[str] | None) -> dict[str, int]:
+    return {topic.name: topic.error_code for topic in (await client.metadata(topics)).topics}
+
+
+async def begin(client: WireClient, transactional_id: str | None) -> Any:
+    return await client.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=transactional_id, transaction_timeout_ms=60_000)
+
+
+def test_metadata() -> None:
+    """29 for what may not be described, there or not; left out of all topics; by id, too."""
+
+    async def story(cluster: FakeCluster, client: WireClient) -> None:
+        by_id = (await client.metadata(["orders"])).topics[0].topic_id
+        cluster.security.deny("ANONYMOUS", "Describe", topic="orders")
+        cluster.security.deny("ANONYMOUS", "Describe", topic="missing")
+        assert await codes(client, ["orders", "audit", "missing", "other"]) == {"orders": TOPIC, "audit": 0, "missing": TOPIC, "other": 3}
+        assert await codes(client, None) == {"audit": 0}
+        asked = message("Metadata.request.topics", name=None, topic_id=by_id)
+        assert (await client.ask(ApiKey.METADATA, topics=[asked])).topics[0].error_code == TOPIC
+        cluster.security.allow("ANONYMOUS", "Describe", topic="orders")
+        assert await codes(client, ["orders"]) == {"orders": 0}
+
+    play(story)
+
+
+def test_topics_that_may_not_be_created() -> None:
+    async def story(cluster: FakeCluster, client: WireClient) -> None:
+        cluster.security.deny("*", "Create", topic="new")
+        asked = [message("Metadata.request.topics", name=name) for name in ("new", "newer")]
+        answer = await client.ask(ApiKey.METADATA, topics=asked, allow_auto_topic_creation=True)
+        assert [topic.error_code for topic in answer.topics] == [TOPIC, 3]
+        assert cluster.topics.named("new") is None
+        assert cluster.topics.named("newer") is not None
+
+    play(story, auto_create=True)
+
+
+def test_produce() -> None:
+    """29 without a text; the connection stays, the other topics flow, and acks=0 is told by a closed connection."""
+
+    async def story(cluster: FakeCluster, client: WireClient) -> None:
+        cluster.security.deny("ANONYMOUS", "Write", topic="orders")
+        refused = await produce(client, batch(b"v"))
+        assert (refused.error_code, refused.error_message, refused.base_offset) == (TOPIC, None, -1)
+        assert (await produce(client, batch(b"v"), "audit")).error_code == 0
+        cluster.security.allow("ANONYMOUS", "Write", topic="orders")
+        assert (await produce(client, batch(b"w"))).error_code == 0
+        cluster.security.deny("User:ANONYMOUS", "All", topic="*")
+        with pytest.raises(ConnectionLost):
+            await produce(client, batch(b"v"), "audit", acks=0)
+        assert cluster.values("orders") == [b"w"]
+
+    play(story)
+
+
+def test_producer_ids() -> None:
+    """31 without any right to write; 53 for a transactional id."""
+
+    async def story(cluster: FakeCluster, client: WireClient) -> None:
+        cluster.security.deny("ANONYMOUS", "IdempotentWrite")
+        assert (await begin(client, None)).error_code == 0
+        cluster.security.deny("ANONYMOUS", "Write", topic="*")
+        assert (await begin(client, None)).error_code == CLUSTER
+        cluster.security.allow("ANONYMOUS", "IdempotentWrite")
+        assert (await begin(client, None)).error_code == 0
+        cluster.security.deny("ANONYMOUS", "Write", transactional_id="tx")
+        assert ((await begin(client, "tx")).error_code, (await begin(client, "other")).error_code) == (ID, 0)
+
+    play(story)
+
+
+def test_transactions() -> None:
+    """Each request of a transaction, with the error of what it lacks."""
+
+    async def story(cluster: FakeCluster, client: WireClient) -> None:
+        holder = await begin(client, "tx")
+        known = {"transactional_id": "tx", "producer_id": holder.producer_id, "producer_epoch": holder.producer_epoch}
+
+        async def add() -> list[int]:
+            topics = [message("AddPartitionsToTxn.request.topics", name=name, partitions=[0]) for name in ("orders", "audit")]
+            answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version=3, topics=topics, **known)
+            return [topic.partitions[0].error_code for topic in answer.topics]
+
+        async def commit_offsets() -> int:
+            part = message("TxnOffsetCommit.request.topics.partitions", partition_index=0, committed_offset=1)
+            topics = [message("TxnOffsetCommit.request.topics", name="orders", partitions=[part])]
+            answer = await client.ask(ApiKey.TXN_OFFSET_COMMIT, version=3, group_id="g", topics=topics, **known)
+            code: int = answer.topics[0].partitions[0].error_code
+            return code
+
+        async def others() -> list[int]:
+            add_offsets = await client.ask(ApiKey.ADD_OFFSETS_TO_TXN, version=3, group_id="g", **known)
+            end = await client.ask(ApiKey.END_TXN, version=3, committed=True, **known)
+            found = await client.ask(ApiKey.FIND_COORDINATOR, version=3, key="tx", key_type=1)
+            group = await client.ask(ApiKey.FIND_COORDINATOR, version=4, coordinator_keys=["g"], key_type=0)
+            return [add_offsets.error_code, end.error_code, found.error_code, group.coordinators[0].error_code]
+
+        cluster.security.deny("*", "Write", topic="orders")
+        assert await add() == [TOPIC, 55]
+        cluster.security.allow("*", "Write", topic="orders")
+        cluster.security.deny("*", "Read", group="g")
+        assert await commit_offsets() == GROUP
+        assert await others() == [GROUP, 48, 0, 0]
+        cluster.security.allow("*", "Read", group="g")
+        assert await add() == [0, 0]
+        assert await others() == [0, 0, 0, 0]
+        assert await add() == [0, 0]
+        await client.ask(ApiKey.ADD_OFFSETS_TO_TXN, version=3, group_id="g", **known)
+        cluster.security.deny("*", "Read", topic="orders")
+        assert await commit_offsets() == TOPIC
+        cluster.security.deny("*", "All", transactional_id="tx")
+        cluster.security.deny("*", "Describe", group="g")
+        assert await add() == [ID, ID]
+        assert await commit_offsets() == ID
+        assert await others() == [ID, ID, ID, GROUP]
+        transactional = batch(b"v", attributes=16, producer_id=holder.producer_id, epoch=holder.producer_epoch, sequence=0)
+        assert (await produce(client, transactional, transactional_id="tx")).error_code == ID
+
+    play(story, transaction_version=1)
+
+
+def test_denials_are_each_users_own() -> None:
+    """Over SASL: alice may not what bob may."""
+
+    async def story() -> None:
+        security = ListenerSecurity("SASL_PLAINTEXT", users={"alice": "canary-alice", "bob": "canary-bob"})
+        async with FakeCluster(memory=True, security=security) as cluster:
+            cluster.create_topic("orders")
+            cluster.security.deny("alice", "Write", topic="orders")
+            for user, code in (("alice", TOPIC), ("bob", 0)):
+                async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
+                    await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
+                    await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=f"\0{user}\0canary-{user}".encode())
+                    assert (await produce(client, batch(b"v"))).error_code == code
+
+    run_jumping(story())
+
+
+def test_denials_that_cannot_be() -> None:
+    cluster = FakeCluster()
+    with pytest.raises(ValueError, match="operation is"):
+        cluster.security.deny("alice", "Append", topic="orders")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one topic"):
+        cluster.security.deny("alice", "Write", topic="orders", group="g")
+    with pytest.raises(ValueError, match="not denied"):
+        cluster.security.allow("alice", "Write", topic="orders")
