@@ -207,6 +207,21 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def sessions(session: nox.Session) -> None:
+    """Sessions of three seconds on a real Kafka, renewed while records flow for 60 s by each mechanism; a user deleted and added again."""
+    need_java(session)
+    run(
+        session,
+        "python",
+        "-m",
+        "pytest",
+        "tests/integration/test_sessions_real.py",
+        *session.posargs,
+        env={"AIOPRODUCER_SESSION_SECONDS": "60"},
+    )
+
+
+@nox.session(venv_backend="none")
 def soak(session: nox.Session) -> None:
     """50,000 records a second to a real Kafka for 30 minutes, with cut connections: memory, tasks and sockets stay flat. `--minutes`, `--rate`."""
     need_java(session)
