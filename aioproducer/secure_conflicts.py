@@ -128,6 +128,11 @@ def _check_stores(config: SecureOptions) -> None:
     for name, needed, advice in _NEEDS:
         if _has(config, name) and not any(_has(config, one) for one in needed):
             raise ConfigError(f"{name} needs {' or '.join(needed)}, which is not given" + (f"; {advice}" if advice else ""))
+    _check_types(config)
+
+
+def _check_types(config: SecureOptions) -> None:
+    """Check that the given types of stores fit what is given of them."""
     for name, kind, advice in _NOT_PEM:
         if _has(config, name) and getattr(config, kind) == "PEM":
             raise ConfigError(f"{name} is given, and {kind}=PEM: {advice}")

@@ -27,16 +27,17 @@ def broker_security(config: ProducerConfig, nodes: Iterable[BrokerNode], now: fl
 def _of_broker(config: ProducerConfig, node: BrokerNode, now: float) -> BrokerSecurity:
     both = (node.produce, node.control)
     tls = next((facts for each in both if (facts := each.tls) is not None), None)
+    version, cipher, certificate_ends_at = tls or (None, None, None)
     sessions = [each.connection.session for each in both if each.connection is not None]
-    ends = [session.ends_at for session in sessions if session is not None and session.ends_at is not None]
+    ends = [ends_at for session in sessions if session is not None and (ends_at := session.ends_at) is not None]
     refusals = [error for each in both if isinstance(error := each.last_error, AuthenticationFailed)]
     return BrokerSecurity(
         node.broker.node_id,
         node.where,
         str(config.security_protocol),
-        tls_version=tls.version if tls is not None else None,
-        cipher=tls.cipher if tls is not None else None,
-        certificate_ends_at=tls.certificate_ends_at if tls is not None else None,
+        tls_version=version,
+        cipher=cipher,
+        certificate_ends_at=certificate_ends_at,
         mechanism=config.sasl_mechanism,
         principal=user.reference if isinstance(user := config.sasl_username, Secret) else user,
         session_seconds_left=max(min(ends) - now, 0.0) if ends else None,

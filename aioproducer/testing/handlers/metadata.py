@@ -80,8 +80,12 @@ def _asked(call: Call, asked: Any) -> Any:
             return message(f"{_MESSAGE}.topics", error_code=code or _UNKNOWN_ID, name=None, topic_id=asked.topic_id)
         return _known(call, topic, code)
     topic = cluster.topics.named(asked.name)
-    if topic is not None:
-        return _known(call, topic, code)
+    return _created(call, asked, code) if topic is None else _known(call, topic, code)
+
+
+def _created(call: Call, asked: Any, code: int) -> Any:
+    """Return the answer for a topic that is not there. Creates it if the cluster, the request and the ACLs allow that."""
+    cluster = call.cluster
     if not is_legal_name(asked.name):
         code = code or _INVALID
     elif not code and cluster.auto_create and call.request.allow_auto_topic_creation:
