@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.net.login_gate import LoginGate
+from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.net.sasl_login import SaslLogin
 
 __all__ = ["Security", "security_of"]
 
@@ -39,9 +39,6 @@ def security_of(config: ProducerConfig, chance: Callable[[], float]) -> Security
         options: dict[str, Any] = {name: getattr(config, name) for name in TlsSettings._fields}
         tls = TlsContexts(TlsSettings(**options))
     if config.security_protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
-        # most producers have no use for it
-        from aioproducer.net.sasl_login import SaslLogin  # noqa: PLC0415
-
         user: Any = config.sasl_username
         password: Any = config.sasl_password
         sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, chance=chance)
