@@ -105,7 +105,8 @@ class FakeCluster(Trouble):
         self.transaction_version = transaction_version
         # groups and transactional ids that `move_coordinator` moved, with their coordinators
         self.coordinators: dict[str, int] = {}
-        self.cluster_id = f"fake-cluster-{next(_cluster_numbers)}"
+        # of one length, so that a seed of the simulation has the same bytes in every process
+        self.cluster_id = f"fake-cluster-{next(_cluster_numbers):08}"
         self.auto_create = auto_create
         self.default_partitions = default_partitions
         self._wall_clock = wall_clock
