@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Stream
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.connection import Connection
-    from aioproducer.net.security import Security
     from aioproducer.net.settings import NetSettings
     from aioproducer.net.tls import TlsFacts
 
@@ -206,7 +205,7 @@ class BrokerConnection:
         try:
             connection = await self._attempt()
         except Exception as error:  # noqa: BLE001  (a resolver or dialer of the user's may raise anything: no broker is worth the producer)
-            explained = self._explained(error)
+            explained = _explained(error, self._broker)
             if isinstance(explained, AuthenticationFailed):
                 self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=False)
             return explained
@@ -222,16 +221,13 @@ class BrokerConnection:
         self.connection = connection
         self._settings.observer.connected(self._broker, self._label)
         if self._settings.security is not None:
-            self._tell_of_tls(self._settings.security)
+            facts, tls = self.tls, self._settings.security.tls
+            if tls is not None and facts is not None:
+                self._settings.observer.encrypted(self._broker, facts, tls.certificate_ends_at)
             self._begin_session(connection, is_renewal=False)
         for future in self._take_waiting():
             future.set_result(connection)
         return None
-
-    def _tell_of_tls(self, security: Security) -> None:
-        facts = self.tls
-        if security.tls is not None and facts is not None:
-            self._settings.observer.encrypted(self._broker, facts, security.tls.certificate_ends_at)
 
     async def _attempt(self) -> Connection:
         """Pass the gate, if there is one, and make one attempt."""
@@ -245,19 +241,6 @@ class BrokerConnection:
                 return await self._setup.attempt(self.failures)
             finally:
                 self._is_attempting = False
-
-    def _explained(self, error: Exception) -> TransportError:
-        text = str(error) or type(error).__name__
-        if not text.startswith(self._where):
-            text = f"{self._where}: {text}"
-        if self._broker.node_id >= 0:
-            text += f" (the address that the cluster advertises for broker {self._broker.node_id})"
-        if isinstance(error, AuthenticationFailed):
-            explained: TransportError = type(error)(text, error.stage, error.mechanism, error.code)
-        else:
-            explained = ConnectionLost(text)
-        explained.__cause__ = error.__cause__ if type(error) is ConnectionLost and error.__cause__ is not None else error
-        return explained
 
     def _fail(self, cause: TransportError) -> None:
         self.failures += 1
@@ -290,7 +273,7 @@ class BrokerConnection:
             await security.sasl.authenticate(connection, self._settings.request_timeout)
         except Exception as error:  # noqa: BLE001  (as in an attempt)
             # A lost connection has an error of its own, which may have come first.
-            explained = self._explained(error)
+            explained = _explained(error, self._broker)
             self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=True)
             if isinstance(error, CredentialsRefused):
                 await self._on_renewal_refused(connection, explained)
@@ -358,3 +341,18 @@ class BrokerConnection:
         self.close()
         for connection in tuple(self._setup.alive):
             connection.abort(ConnectionLost(f"{self._where}: the producer was stopped"))
+
+
+def _explained(error: Exception, broker: Broker) -> TransportError:
+    where = f"{broker.host}:{broker.port}"
+    text = str(error) or type(error).__name__
+    if not text.startswith(where):
+        text = f"{where}: {text}"
+    if broker.node_id >= 0:
+        text += f" (the address that the cluster advertises for broker {broker.node_id})"
+    if isinstance(error, AuthenticationFailed):
+        explained: TransportError = type(error)(text, error.stage, error.mechanism, error.code)
+    else:
+        explained = ConnectionLost(text)
+    explained.__cause__ = error.__cause__ if type(error) is ConnectionLost and error.__cause__ is not None else error
+    return explained

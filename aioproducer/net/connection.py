@@ -83,6 +83,7 @@ class Connection:
         session: the session that SASL began; None: the connection is not authenticated by SASL.
         held: holds the requests while the connection is authenticated; None: requests are sent.
         used_at: the loop's time of the latest request or answer.
+        close_hint: text that is appended to the error if the broker closes the connection instead of answering a request; an answer clears it.
         muted_until: the loop's time until which the broker does not read, as far as answers have said.
     """
 
@@ -120,8 +121,7 @@ class Connection:
         self.used_at = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._cause: TransportError | None = None
-        # What a close before the answer to that request may mean.
-        self._suspicion, self._suspected_at = "", -1
+        self.close_hint = ""
         self._gone = asyncio.Event()
 
     # asyncio.Protocol
@@ -150,7 +150,8 @@ class Connection:
         """Fail the pending requests, the oldest first, and call `on_lost`."""
         cause = self._cause
         if cause is None:
-            cause = ConnectionLost(f"{self.where} closed the connection{self._suspected()}" + (f": {exc}" if exc is not None else ""))
+            hint = self.close_hint if self.in_flight_requests.requests else ""
+            cause = ConnectionLost(f"{self.where} closed the connection{hint}" + (f": {exc}" if exc is not None else ""))
             cause.__cause__ = exc
         self.is_lost = True
         self._gone.set()
@@ -273,14 +274,6 @@ class Connection:
         self.send(key, version, codec(f"{NAMES[key]}.request", version).encode(message), on_answer, timeout)
         return await future
 
-    def suspect(self, meaning: str) -> None:
-        """Append `meaning` to the error's text if the broker closes the connection before it answers the next request."""
-        self._suspicion, self._suspected_at = meaning, (self._correlation_id + 1) % _CORRELATION_LIMIT
-
-    def _suspected(self) -> str:
-        requests = self.in_flight_requests.requests
-        return self._suspicion if requests and requests[0].correlation_id == self._suspected_at else ""
-
     def abort(self, cause: TransportError) -> None:
         """End the connection now. The pending requests fail with `cause`, or with an earlier cause if there is one."""
         if self._cause is None:
@@ -331,6 +324,7 @@ class Connection:
         if correlation_id != request.correlation_id:
             raise ProtocolError(f"{self.where} answered request {correlation_id}, but {request.correlation_id} is the oldest")
         requests.popleft()
+        self.close_hint = ""
         self.used_at = self._loop.time()
         self._traffic.answered(self.used_at, len(frame))
         self._call(request.on_answer, Answer(request.key, request.version, frame, offset, self.used_at))

@@ -183,7 +183,7 @@ class ConnectionSetup:
             self._closings = 0
         # a broker that let this client in by another connection wants no SASL
         if self._broker.node_id < 0 and not self._has_sasl:
-            connection.suspect(CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL"))
+            connection.close_hint = CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL")
         self._on_throttle(throttle)
 
     async def _authenticate(self, connection: Connection) -> None:

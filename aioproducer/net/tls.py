@@ -106,6 +106,7 @@ class TlsStream:
         self._server_name = server_name
         self._turns = turns
         self._stream: Any = None
+        self._tls: Any = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         # Received bytes that are not in `_incoming` yet.
         self._arrived: deque[memoryview] = deque()
@@ -145,31 +146,23 @@ class TlsStream:
             transport.abort()
             return
         self._loop = asyncio.get_running_loop()
-        self._turns.soon(self._begin)
-
-    def _begin(self) -> None:
-        if self._is_over:
-            return
-        try:
-            self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_hostname=self._server_name)
-        # a UnicodeError, which is a ValueError, reports a name that has no form for the DNS (IDNA)
-        except (OSError, ValueError) as error:
-            self._fail(error)
-            return
-        self._step()
+        self._turns.soon(self._step)
 
     def _step(self) -> None:
-        """Take what has arrived, and write what the handshake answers."""
+        """Begin the handshake, or take what has arrived, and write what the handshake answers."""
         if self._is_over:
             return
         while self._arrived:
             self._incoming.write(self._arrived.popleft())
         try:
+            if self._tls is None:
+                self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_hostname=self._server_name)
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
             return
-        except OSError as error:
+        # a UnicodeError, which is a ValueError, reports a name that has no form for the DNS (IDNA)
+        except (OSError, ValueError) as error:
             # the alert that gives the server the reason
             self._flush()
             self._fail(error)

@@ -171,40 +171,40 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _make(settings: TlsSettings) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.options |= ssl.OP_NO_RENEGOTIATION
+    tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls_context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
+    tls_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    tls_context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    tls_context.options |= ssl.OP_NO_RENEGOTIATION
     versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols]
-    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    tls_context.minimum_version, tls_context.maximum_version = min(versions), max(versions)
     if settings.ssl_cipher_suites:
         try:
-            context.set_ciphers(openssl_ciphers(settings.ssl_cipher_suites))
+            tls_context.set_ciphers(openssl_ciphers(settings.ssl_cipher_suites))
         except ssl.SSLError:
             raise ConfigError(f"ssl_cipher_suites={','.join(settings.ssl_cipher_suites)}: OpenSSL knows none of them") from None
-    _load_trust(context, settings)
-    _load_certificate(context, settings)
-    return context
+    _load_trust(tls_context, settings)
+    _load_certificate(tls_context, settings)
+    return tls_context
 
 
-def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _load_trust(tls_context: ssl.SSLContext, settings: TlsSettings) -> None:
     path, option = settings.ssl_truststore_location, "ssl_truststore_location"
     if path is not None:
         if type_of(option, path, settings.ssl_truststore_type) == "PEM":
-            load_trust(context, f"{option}={path}", path=path)
+            load_trust(tls_context, f"{option}={path}", path=path)
         else:
             store = read_pkcs12(option, path, settings.ssl_truststore_password)
-            load_trust(context, f"{option}={path}", pem=store.certificates.decode("ascii"))
+            load_trust(tls_context, f"{option}={path}", pem=store.certificates.decode("ascii"))
     elif settings.ssl_truststore_certificates is not None:
-        load_trust(context, "ssl_truststore_certificates", pem=settings.ssl_truststore_certificates)
+        load_trust(tls_context, "ssl_truststore_certificates", pem=settings.ssl_truststore_certificates)
     else:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        tls_context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if settings.ssl_crl_location is not None:
-        load_trust(context, f"ssl_crl_location={settings.ssl_crl_location}", path=settings.ssl_crl_location)
-        if not context.cert_store_stats()["crl"]:
+        load_trust(tls_context, f"ssl_crl_location={settings.ssl_crl_location}", path=settings.ssl_crl_location)
+        if not tls_context.cert_store_stats()["crl"]:
             raise ConfigError(f"ssl_crl_location={settings.ssl_crl_location} has no CRL in PEM")
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        tls_context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:

@@ -81,8 +81,9 @@ cdef inline bint is_empty(object headers):
     return (type(headers) is tuple or type(headers) is list) and len(headers) == 0
 
 
-cdef inline object queue_of(list queues, bytes key):
+cdef inline object queue_of(object routing, bytes key):
     """Return the partition queue of a key; None: the topic has no partitions."""
+    cdef list queues = routing.queues
     cdef Py_ssize_t size = len(queues)
     if not size:
         return None
@@ -137,9 +138,6 @@ cdef class FastPath:
     cdef public bint takes_headers
     # 0 for no thread: no thread has that id.
     cdef unsigned long thread
-    # The routing of the last record with a key, and its queues: a routing has the same list as long as it exists.
-    cdef object routing
-    cdef list queues
 
     def __init__(self, tick, slowly):
         self.fast = {}
@@ -178,19 +176,13 @@ cdef class FastPath:
             return self.append_plain(routing, value, key)
         return self.append_dressed(routing, value, key, partition, timestamp_ms, headers)
 
-    cdef inline list queues_of(self, object routing):
-        """Return the partition queues of a topic, looked up once for a run of records of that topic."""
-        if routing is not self.routing:
-            self.routing, self.queues = routing, routing.queues
-        return self.queues
-
     cdef Delivery append_plain(self, object routing, object value, object key):
         cdef object queue, now_ms
         cdef Delivery delivery
         if key is None:
             queue = routing.sticky
         elif PyBytes_CheckExact(key):
-            queue = queue_of(self.queues_of(routing), <bytes>key)
+            queue = queue_of(routing, <bytes>key)
         else:
             return None
         now_ms = self.count_one()
@@ -211,7 +203,7 @@ cdef class FastPath:
         elif key is None:
             queue = routing.sticky
         elif PyBytes_CheckExact(key):
-            queue = queue_of(self.queues_of(routing), <bytes>key)
+            queue = queue_of(routing, <bytes>key)
         else:
             queue = None
         if not is_empty(headers):

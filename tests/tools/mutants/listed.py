@@ -1194,14 +1194,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-peer-may-negotiate-anew",
         "net/tls_contexts.py",
-        "    context.options |= ssl.OP_NO_RENEGOTIATION\n",
+        "    tls_context.options |= ssl.OP_NO_RENEGOTIATION\n",
         "",
         ("tests/net/test_tls_contexts.py",),
     ),
     Mutant(
         "an-intermediate-alone-is-not-trusted",
         "net/tls_contexts.py",
-        "    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN\n",
+        "    tls_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN\n",
         "",
         ("tests/net/test_tls_contexts.py",),
     ),
