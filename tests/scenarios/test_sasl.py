@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running
 
-from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer
+from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerConfig
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused
 from aioproducer.testing import FakeCluster, ListenerSecurity
 
@@ -370,3 +370,21 @@ async def test_a_clock_that_jumps() -> None:
         loop.advance(3600)
         await producer.send_and_wait("orders", b"y")
         assert cluster.values("orders") == [b"x", b"y"]
+
+
+@jumping
+async def test_each_producer_of_one_config_logs_in_by_itself() -> None:
+    """Row 118: one config, two producers, and a third one after they have stopped. Each has its own connections, sessions and gate."""
+    async with secured(session_ms=3000) as cluster:
+        options = cluster.client_options
+        dialer = options.pop("dialer")
+        config = ProducerConfig(**options, **login("SCRAM-SHA-256"))
+        async with Producer(config, dialer=dialer) as first, Producer(config, dialer=dialer) as second:
+            assert await stream(first, 4) + await stream(second, 4) == len(cluster.values("orders"))
+        logins = len(cluster.security.authentications)
+        async with Producer(config, dialer=dialer) as third:
+            await third.send_and_wait("orders", b"x")
+        assert len(cluster.security.authentications) > logins
+        assert refusals(cluster) == 0
+        assert renewals(cluster) >= 4
+        assert len({done.connection for done in cluster.security.authentications}) >= 6
