@@ -53,7 +53,7 @@ async def go_on(producer: Producer[Any, Any], seconds: float) -> list[str]:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     frames = [frame for task in tasks for frame in task.get_stack() if is_ours(frame.f_code.co_filename)]
     assert len(frames) > 3
-    connected = [one for one in gc.get_objects() if type(one).__module__.startswith(("aioproducer.net.", "aioproducer.sasl."))]
+    connected = [one for one in gc.get_objects() if str(type(one).__module__).startswith(("aioproducer.net.", "aioproducer.sasl."))]
     assert len(connected) > 5
     return [*shown, repr(tasks), repr([frame.f_locals for frame in frames]), *[repr(vars_of(one)) for one in connected]]
 
