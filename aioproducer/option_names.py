@@ -178,7 +178,7 @@ def _names(table: Mapping[str, Option]) -> dict[str, _Place]:
 
 
 def hide_secrets(options: dict[Any, Any], table: Mapping[str, Option]) -> None:
-    """Hide, in place, each value whose name is not known to be that of an option without secrets."""
+    """Hide, in place, each value unless its name is that of an option without secrets."""
     names = _names(table)
 
     def is_shown(name: Any) -> bool:

@@ -25,7 +25,7 @@ __all__ = ["PROVIDERS", "NotText", "Secret", "hide", "is_reference"]
 
 PROVIDERS: Final = ("env", "file", "dir")
 _REFERENCE: Final = re.compile(rf"\$\{{(?P<provider>{'|'.join(PROVIDERS)}):(?P<place>[^{{}}]+)\}}")
-# What a private key in PEM has, whatever option it is given for.
+# The text of a private key in PEM, for any option.
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"
 
 # Key and value of a line of a properties file: the key ends at the first `=`, `:` or blank without a backslash before it.

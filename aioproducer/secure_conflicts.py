@@ -56,7 +56,7 @@ def settle_security(config: SecureOptions, scheme: str | None) -> None:
     """Check the options of TLS and SASL, and change defaults that conflict with what the user gave.
 
     Args:
-        config: options whose values have been read each on its own.
+        config: options; each value has been read on its own.
         scheme: the protocol that `bootstrap_servers` names; None: none.
 
     Raises:
@@ -152,7 +152,7 @@ def _check_endpoint(config: SecureOptions) -> None:
             raise ConfigError(f"{_ENDPOINT}=https, and ssl_context has check_hostname off. Turn that on, or give {_ENDPOINT}=none")
         _set(config, _ENDPOINT, "")
     if not config.ssl_endpoint_identification_algorithm:
-        _log.warning("Host names of brokers are not checked: whoever has a certificate of a trusted CA may pose as a broker.")
+        _log.warning("Host names of brokers are not checked: any holder of a certificate of a trusted CA may pose as a broker.")
 
 
 def _check_sasl(config: SecureOptions) -> None:

@@ -167,7 +167,7 @@ def _aliases(options: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _renamed(name: Any, value: Any, aliases: Mapping[str, str]) -> Any:
-    """Return a secret whose references name the providers as they are named here.
+    """Return a secret with the providers in its references named as they are here.
 
     Raises:
         ConfigError: a value that is no secret has a reference, which no provider reads.

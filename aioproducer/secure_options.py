@@ -235,7 +235,7 @@ class SecureOptions:
     sasl_mechanism: str | None = option(
         None,
         _upper(*_MECHANISMS, later=_LATER_MECHANISMS, none=True),
-        "how the client proves who it is; there is no default (Java's is GSSAPI, aiokafka's PLAIN)",
+        "how the client proves its identity; there is no default (Java's is GSSAPI, aiokafka's PLAIN)",
         librdkafka=("sasl.mechanisms",),
     )
     sasl_username: Secret | str | None = option(

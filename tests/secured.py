@@ -40,7 +40,7 @@ _PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Way:
-    """A listener, and who comes with what: a user by a mechanism, or by a delegation token; or a client certificate."""
+    """A listener, and how a client authenticates: a user by a mechanism, or by a delegation token; or a client certificate."""
 
     listener: Listener
     mechanism: str = ""

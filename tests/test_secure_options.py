@@ -364,7 +364,7 @@ JAVA = {
 
 
 def test_kafkas_own_providers() -> None:
-    """Whatever the mapping calls them: in secret options, and in fields of a JAAS text."""
+    """Under each name that a mapping may use: in secret options, and in fields of a JAAS text."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     made = ProducerConfig.from_mapping(
         JAVA

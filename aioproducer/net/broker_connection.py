@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerConnection"]
 
-# Seconds until a renewal is tried again whose credentials could not be read.
+# Seconds until a renewal is tried again after its credentials could not be read.
 _RENEWAL_PAUSE: Final = 1.0
 
 

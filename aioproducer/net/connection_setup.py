@@ -70,7 +70,7 @@ class ConnectionSetup:
         self._where = f"{broker.host}:{broker.port}"
         # Consecutive handshakes during which the connection ended.
         self._closings = 0
-        # The stream whose TLS handshake is not over.
+        # The stream during its TLS handshake.
         self._tls_stream: TlsStream | None = None
         self._tls = None if settings.security is None else settings.security.tls
         self._has_sasl = settings.security is not None and settings.security.sasl is not None
@@ -196,12 +196,12 @@ class ConnectionSetup:
 
     @property
     def streams(self) -> list[Stream]:
-        """Return the streams that exist, the one whose TLS handshake is not over included."""
+        """Return the streams that exist, the one in its TLS handshake included."""
         streams: list[Stream] = [connection.stream for connection in self.alive]
         return streams if self._tls_stream is None else [*streams, self._tls_stream]
 
     def drop(self, connection: Connection) -> None:
-        """Abort a connection that is not used, and the stream whose TLS handshake is not over."""
+        """Abort a connection that is not used, and the stream that is in its TLS handshake."""
         if self._tls_stream is not None:
             self._tls_stream.abort()
             self._tls_stream = None

@@ -73,7 +73,7 @@ def read_pkcs12(option: str, path: str, password: Secret | None) -> KeyStore:
         ConfigError: `cryptography` is not installed, the password is wrong or missing, or the file is no PKCS12.
     """
     try:
-        # an extra, whose import takes 60 ms
+        # an extra; its import takes 60 ms
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415
     except ModuleNotFoundError:
@@ -105,7 +105,7 @@ def _refuse_store(option: str, path: str, password: Secret | None, error: Except
         reason = f"{name} is not its password, or it is damaged"
     else:
         reason = f"cryptography cannot read it ({type(error).__name__})"
-    # the error's frames would show the password to whoever prints locals
+    # a traceback with locals would show the password
     raise ConfigError(f"{option}={path}: {reason}") from None
 
 
@@ -119,7 +119,7 @@ def _content(option: str, path: str) -> bytes:
 def pem_blocks(text: str) -> str:
     """Return the PEM blocks of a text, with lines of 64 characters.
 
-    Java reads a block whose lines are joined by spaces, as a properties file with continuation lines gives them; OpenSSL does not.
+    Java reads a block with its lines joined by spaces, as a properties file with continuation lines gives them; OpenSSL does not.
     """
     blocks = []
     for label, body in _BLOCK.findall(text):

@@ -1,4 +1,4 @@
-"""The SASL exchange with a broker, for a new connection and for one whose session is renewed (KIP-43, KIP-152, KIP-368).
+"""The SASL exchange with a broker, for a new connection and for the renewal of a session (KIP-43, KIP-152, KIP-368).
 
 1. SaslHandshake 1 names the mechanism. Its answer has error 33 with the broker's mechanisms, or 34, or none.
 2. SaslAuthenticate 0 to 2 has the client's bytes, and its answer the broker's bytes, or error 58 with the broker's text. The last answer
@@ -41,7 +41,7 @@ def handshake(mechanism: Mechanism, versions: Mapping[int, tuple[int, int]]) -> 
         versions: the broker's (lowest, highest) version by API key.
 
     Yields:
-        The steps, whose results the caller sends.
+        The steps; the caller sends the result of each.
 
     Raises:
         CredentialsRefused: the broker refuses the credentials or the mechanism, or its listener has no SASL.

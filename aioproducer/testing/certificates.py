@@ -19,7 +19,7 @@ intermediates, without the root), and `pem` (the key, then the chain: the form o
     files = alice.write(folder, "alice")                     # paths: files.pem, files.key, files.chain
     ca.write(folder / "ca.pem")
 
-Keys are ECDSA on P-256, made within 1 ms. `key_type="rsa"` makes RSA keys of 2048 bits within 0.1 s, whose signatures have one length:
+Keys are ECDSA on P-256, made within 1 ms. `key_type="rsa"` makes RSA keys of 2048 bits within 0.1 s; their signatures have one length:
 tests that must repeat byte for byte need it, as do servers of TLS 1.0.
 
 All dates are relative to the system's clock when the certificate is made. Every certificate has an identity in its SubjectAlternativeName,

@@ -69,7 +69,7 @@ class FakeCluster(Trouble):
 
     Attributes:
         brokers: `FakeBroker` by number: `stop`, `start`, `pause`, `resume`, `vanish`, `retire`, `relocate`, `renumber`, `advertise`.
-        security: changes users, sessions, certificates and denied operations, and tells who authenticated.
+        security: changes users, sessions, certificates and denied operations, and lists the authentications.
         violations: client requests that no Kafka broker accepts.
         transactions: transaction states by transactional id; `transactions.ids.next` is the next producer id.
     """
@@ -344,12 +344,12 @@ class FakeCluster(Trouble):
 
     def remember_authentication(self, broker: int, connection: int, authenticator: Authenticator, error: int) -> None:
         """Log how an authentication ended; `error` is Kafka's code, or 0."""
-        who = authenticator.claimed if error else authenticator.principal
-        told = Authentication(self._now(), broker, connection, who, authenticator.mechanism, authenticator.is_renewal, error)
+        principal = authenticator.claimed if error else authenticator.principal
+        told = Authentication(self._now(), broker, connection, principal, authenticator.mechanism, authenticator.is_renewal, error)
         self._journal.authentications.append(told)
 
     def remember_expired(self, broker: int, connection: int) -> None:
-        """Log a connection whose session ended before its last request was read."""
+        """Log a connection that was closed because its session ended before its last request was read."""
         self._journal.expired_sessions.append(ExpiredSession(self._now(), broker, connection))
 
     def remember_tls_failure(self, broker: int, connection: int, reason: str) -> None:

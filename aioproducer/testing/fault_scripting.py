@@ -242,7 +242,7 @@ class Trouble:
 
             cluster.spoil_scram(count=2**31)
             cluster.spoil_scram(first=lambda sound: b"m=x," + sound)     # a mandatory extension
-            cluster.spoil_scram(final=b"v=" + base64.b64encode(bytes(32)))  # the signature of one who does not know the password
+            cluster.spoil_scram(final=b"v=" + base64.b64encode(bytes(32)))  # the signature of a server without the password
 
         Args:
             count: in place of the iteration count.

@@ -43,7 +43,7 @@ class DelegationToken:
     Attributes:
         token_id: stands for the user name.
         hmac: stands for the password.
-        owner: the user whose principal it gives.
+        owner: the user; a client with the token has this user's principal.
     """
 
     token_id: str

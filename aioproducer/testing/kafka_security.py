@@ -61,7 +61,7 @@ class KafkaSecurity:
         users: the password of each user, for PLAIN and SCRAM alike. `SecurityAdmin` changes those of SCRAM; PLAIN's stay.
         session_ms: the length of a session on the listeners SESSIONS_PLAINTEXT and SESSIONS_SSL (`connections.max.reauth.ms`).
         acls: whether users may do only what ACLs allow (StandardAuthorizer).
-        super_users: users whom ACLs do not bind; User:ANONYMOUS, which administrates the node, is always one of them.
+        super_users: users without the limits of ACLs; User:ANONYMOUS, which administrates the node, is always one of them.
         key_type: "ecdsa" or "rsa", for every key.
 
     Raises:

@@ -69,7 +69,7 @@ An option that the protocol does not use is an error, as is one that contradicts
 (`sasl_mechanism="PLAIN"` without SASL, None) is left out.
 
 - `SASL_PLAINTEXT` and `SASL_SSL` need `sasl_mechanism`, `sasl_username` and `sasl_password`. `sasl.jaas.config` stands for the last two:
-  `PlainLoginModule` or `ScramLoginModule`, whose `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a warning.
+  `PlainLoginModule` or `ScramLoginModule`; its `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a warning.
 - `ssl_context` is alone: other `ssl_` options are an error beside it, but for `ssl_endpoint_identification_algorithm`.
 - The client's key is in one of `ssl_keystore_location` (with its certificates), `ssl_keystore_key` with `ssl_keystore_certificate_chain`, or
   `ssl_key_location` with `ssl_certificate_location`.

@@ -100,7 +100,7 @@ def test_an_encrypted_key_in_two_files(secure_server: ServerThread, tmp_path: An
     ("way", "user"), [(Way("SASL_PLAINTEXT", "PLAIN"), "bob"), (Way("SASL_SSL", "SCRAM-SHA-256"), "bob"), (Way("MTLS"), "bob")], ids=str
 )
 def test_who_is_let_in_may_not_write_everywhere(secure_server: ServerThread, way: Way, user: str) -> None:
-    """Bob is who he says he is, by each kind of way; ACLs allow him nothing, and the error says so."""
+    """Bob authenticates by each kind of way; ACLs allow him nothing, and the error says so."""
     topic = fresh_topic(secure_server)
     options = Way(way.listener, way.mechanism, user=user).ours(secure_server)
 

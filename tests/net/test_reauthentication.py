@@ -53,7 +53,7 @@ class Watching(Observer):
 
 
 class Scene:
-    """A node with an authenticated produce connection whose sessions last 3 s, and its broker."""
+    """A node with an authenticated produce connection and sessions of 3 s, and its broker."""
 
     def __init__(self, node: BrokerNode, broker: SaslBroker, dialer: ScriptedDialer, observer: Watching, changed: list[BrokerNode]) -> None:
         self.node, self.broker, self.dialer, self.observer, self.changed = node, broker, dialer, observer, changed
@@ -346,7 +346,7 @@ def test_a_lifetime_that_is_gone_at_the_next_renewal() -> None:
 
 
 def test_a_renewal_is_no_use_of_a_connection() -> None:
-    """An idle connection is closed by its idle time, whatever is renewed meanwhile."""
+    """An idle connection is closed by its idle time, also if its session is renewed meanwhile."""
 
     async def main() -> None:
         async with scene(max_idle=10.0) as played:

@@ -136,7 +136,7 @@ class Kept:
 
 
 class Played:
-    """A client whose network the test plays, byte by byte, against a server of `ssl`."""
+    """A client, its network, which the test plays byte by byte, and a server of `ssl`."""
 
     def __init__(self, context: ssl.SSLContext, client: ssl.SSLContext | None = None) -> None:
         self.near = Receiver()
@@ -818,7 +818,7 @@ def test_mutated_bytes_give_an_error_of_ours_or_a_result() -> None:
 
 
 async def play_mutated(played: Played, chance: random.Random) -> tuple[str, float]:
-    """Play a connection whose server's bytes are mutated from a random flight on. Returns the error's type, and the longest CPU time."""
+    """Play a connection, and mutate its server's bytes from a random flight on. Returns the error's type, and the longest CPU time."""
     handshake, victim, longest = asyncio.ensure_future(played.client.handshake()), chance.randrange(3), 0.0
     for flight in range(6):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.sasl.gate`: who may dial while credentials are refused."""
+"""Tests of `aioproducer.sasl.gate`: which connections may be dialled while credentials are refused."""
 
 from __future__ import annotations
 

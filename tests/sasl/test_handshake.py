@@ -96,7 +96,7 @@ def test_plain_cannot_send_nul(user: str, password: str) -> None:
 
 
 class Challenged:
-    """A mechanism whose broker may answer an error as JSON, which the client acknowledges (RFC 7628)."""
+    """A mechanism in which a broker may answer an error as JSON, and the client acknowledges it (RFC 7628)."""
 
     name = "OAUTHBEARER"
     user = "alice"

@@ -1,4 +1,4 @@
-"""Exchanges whose answers are mutated as bytes: 5,000 here, `AIOPRODUCER_MUTATED_EXCHANGES` of them elsewhere."""
+"""Exchanges with answers that are mutated as bytes: 5,000 here, `AIOPRODUCER_MUTATED_EXCHANGES` of them elsewhere."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def locals_of(error: BaseException) -> str:
 
 @pytest.mark.parametrize("answers", [(b"",), (FIRST, b"v=AAAA"), (FIRST, b"e=no")])
 def test_no_secret_is_in_a_traceback_with_locals(answers: tuple[bytes, ...]) -> None:
-    """Neither the password nor the derived keys, at whatever step the broker breaks the rules; nor in the error's text."""
+    """Neither the password nor the derived keys, at each step at which the broker breaks the rules; nor in the error's text."""
     salted = hashlib.pbkdf2_hmac("sha256", b"canary-alice", b"salt", 4096)
     keys = [salted, hmac.digest(salted, b"Client Key", "sha256"), hmac.digest(salted, b"Server Key", "sha256")]
     hidden = ["canary", *(form for key in keys for form in (repr(key)[2:-1], base64.b64encode(key).decode()))]

@@ -136,7 +136,7 @@ async def test_a_mechanism_that_is_not_enabled() -> None:
 )
 @jumping
 async def test_a_broker_that_does_not_know_the_password(spoil: dict[str, Any]) -> None:
-    """Row 94: BrokerNotTrusted, whatever it says in place of a proof."""
+    """Row 94: BrokerNotTrusted for each answer in place of a proof."""
     async with secured() as cluster:
         cluster.spoil_scram(**spoil, times=None)
         producer: Producer[Any, Any] = Producer(**cluster.client_options, **login("SCRAM-SHA-256"), max_block_ms=1000)

@@ -106,13 +106,13 @@ async def lost(asking: Awaitable[Any]) -> None:
         await asking
 
 
-# --- who is let in
+# --- logins
 
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_user_is_let_in(mechanism: str, user: str) -> None:
-    """By each mechanism, whatever the characters of name and password; the log tells who, and holds no password."""
+    """By each mechanism, with any characters in name and password; the log has the principal, and no password."""
 
     async def story(one: Story) -> None:
         answer = await (one.plain(user) if mechanism == "PLAIN" else one.scram(mechanism, user))

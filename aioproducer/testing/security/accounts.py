@@ -16,7 +16,7 @@ _SALT_BYTES: Final = 20
 
 
 class ScramCredential(NamedTuple):
-    """Holds what a server stores of a password (RFC 5802 section 3), and whose it is.
+    """Holds what a server stores of a password (RFC 5802 section 3), and its user.
 
     Attributes:
         salt: of the password.
@@ -65,7 +65,7 @@ class Accounts:
         """Return accounts of the same users, for another broker."""
         other = Accounts({}, self.iterations)
         other._users, other._tokens = dict(self._users), dict(self._tokens)
-        # a generation has one password, on whatever broker
+        # a generation has one password on all brokers
         other._credentials = self._credentials
         return other
 

@@ -1,4 +1,4 @@
-"""The security of a fake cluster while it runs: users, sessions, certificates and denied operations change; a log tells who came."""
+"""The security of a fake cluster while it runs: users, sessions, certificates and denied operations change; a log lists the logins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Secured(Protocol):
 
 
 class ClusterSecurity:
-    """Changes the security of a running fake cluster (`FakeCluster.security`), and tells who authenticated.
+    """Changes the security of a running fake cluster (`FakeCluster.security`), and lists the authentications.
 
         cluster.security.revoke("alice")
         cluster.security.grant("alice", "canary-alice-2", broker=1)   # the other brokers do not know of it yet
