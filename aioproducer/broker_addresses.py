@@ -55,12 +55,18 @@ def read_addresses(option: str, given: Any) -> BrokerAddresses:
     parts = [part for text in given for part in _BETWEEN.split(_without_user(option, text)) if part]
     if not parts:
         raise ConfigError(f"{option} is empty: name at least one broker as host:port")
-    protocols = list(dict.fromkeys(protocol for part in parts if (protocol := _protocol(option, part)) is not None))
+    protocol = _protocol_of_all(option, parts)
     named = [_address(option, part) for part in parts]
+    addresses = tuple(dict.fromkeys(named))
+    return BrokerAddresses(addresses, len(addresses) < len(named), protocol)
+
+
+def _protocol_of_all(option: str, parts: list[str]) -> str | None:
+    """Return the security protocol that the schemes name; None: no part has a scheme."""
+    protocols = list(dict.fromkeys(protocol for part in parts if (protocol := _protocol(option, part)) is not None))
     if len(protocols) > 1:
         raise ConfigError(f"{option} has the schemes {' and '.join(protocols)}: a producer has one security_protocol. Name one of them")
-    addresses = tuple(dict.fromkeys(named))
-    return BrokerAddresses(addresses, len(addresses) < len(named), protocols[0] if protocols else None)
+    return protocols[0] if protocols else None
 
 
 def _listed(option: str, text: str) -> Any:

@@ -154,16 +154,21 @@ def _aliases(options: Mapping[Any, Any]) -> dict[str, str]:
     aliases = {word: word for word in listed if word in PROVIDERS}
     for name, value in settings.items():
         alias, _, setting = name[len(_PROVIDERS) + 1 :].partition(".")
-        provider = _PROVIDER_CLASSES.get(str(value).strip())
-        if setting != "class":
-            raise ConfigError(f"{name!r} has no place here: providers have no parameters. Leave it out")
-        if provider is None:
-            raise ConfigError(f"{name}: the providers here are {', '.join(_PROVIDER_CLASSES)}. Put other secrets into the mapping before")
-        aliases[alias] = provider
+        aliases[alias] = _provider(name, setting, value)
     unknown = [word for word in listed if word not in aliases]
     if unknown:
         raise ConfigError(f"{_PROVIDERS} names {unknown[0]!r}, and {_PROVIDERS}.{unknown[0]}.class is not given")
     return aliases
+
+
+def _provider(name: str, setting: str, value: Any) -> str:
+    """Return the provider that a setting of `config.providers` names by its class."""
+    if setting != "class":
+        raise ConfigError(f"{name!r} has no place here: providers have no parameters. Leave it out")
+    provider = _PROVIDER_CLASSES.get(str(value).strip())
+    if provider is None:
+        raise ConfigError(f"{name}: the providers here are {', '.join(_PROVIDER_CLASSES)}. Put other secrets into the mapping before")
+    return provider
 
 
 def _renamed(name: Any, value: Any, aliases: Mapping[str, str]) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import socket
 import ssl
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from aioproducer.interfaces import Buffer, Receiver
     from aioproducer.testing import FakeCluster
@@ -176,3 +179,23 @@ def tls_in_front(cluster: FakeCluster, context: ssl.SSLContext | Callable[[], ss
     for place, receiver in network._listeners.items():
         network._listeners[place] = encrypted(receiver)
     return made
+
+
+@contextlib.asynccontextmanager
+async def openssl_server(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """Run `openssl s_server` on a free port of this machine, and wait until it accepts. Yields the process and the port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pipe = subprocess.PIPE
+    command = ("openssl", "s_server", "-accept", f"127.0.0.1:{port}", *arguments)
+    server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT)
+    assert server.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            await server.stdout.readuntil(b"ACCEPT")
+            yield server, port
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            server.kill()
+        await server.communicate()

@@ -146,13 +146,17 @@ def forgetting(
     for each in forget:
         each(topic)
     yield
+    yield from _taken_apart(partition_queues, routing)
+    return True
+
+
+def _taken_apart(partition_queues: PartitionQueues, routing: TopicRouting) -> Steps[None]:
     routing.abandon()
     while routing.queues:
         for queue in routing.queues[-STRIDE:]:
             partition_queues.availability.forget(queue)
         del routing.queues[-STRIDE:]
         yield
-    return True
 
 
 def _may_be_forgotten(queue: PartitionQueue, granted: ProducerIdAndEpoch | None) -> bool:

@@ -110,7 +110,6 @@ class TlsStream:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         # Received bytes that are not in `_incoming` yet.
         self._arrived: deque[memoryview] = deque()
-        self._is_taking_later = False
         # The handshake has succeeded.
         self._is_up = False
         # The handshake has succeeded or failed.
@@ -184,11 +183,13 @@ class TlsStream:
             return
         # Windows before Python 3.12 gives a bytearray that it uses again
         view = memoryview(bytes(data))
+        # then a call of `_take` is scheduled, or a step of the handshake
+        is_behind = bool(self._arrived)
         self._arrived.extend(view[at : at + _SLICE] for at in range(0, len(view), _SLICE))
-        if self._is_up:
-            self._take(_TAKEN_PER_TURN)
-        else:
+        if not self._is_up:
             self._turns.soon(self._step)
+        elif not is_behind:
+            self._take(_TAKEN_PER_TURN)
 
     def _take(self, most: int) -> None:
         """Decrypt up to `most` of the bytes that have arrived; the others follow in the next event-loop iteration."""
@@ -197,36 +198,13 @@ class TlsStream:
             most -= len(piece)
             self._incoming.write(piece)
             self._read()
-        if self._arrived and not self._is_closing and not self._is_taking_later:
-            self._is_taking_later = True
-            self._loop.call_soon(self._take_later)
-
-    def _take_later(self) -> None:
-        self._is_taking_later = False
-        self._take(_TAKEN_PER_TURN)
+        if self._arrived and not self._is_closing:
+            self._loop.call_soon(self._take, _TAKEN_PER_TURN)
 
     def _read(self) -> None:
         """Pass on what `_incoming` holds, then react to the end of it, or to an alert."""
         chunks: list[bytes] = []
-        tls, incoming = self._tls, self._incoming
-        is_ended = False
-        left, has_more = incoming.pending, False
-        try:
-            # to learn by an exception that nothing is left costs 2 us (python/cpython#123954)
-            while left or has_more:
-                # decrypted bytes are fewer, unless a record's first bytes came before
-                most = left if 0 < left < _RECORD else _RECORD
-                chunk = tls.read(most)
-                if not chunk:
-                    is_ended = True
-                    break
-                chunks.append(chunk)
-                left, has_more = incoming.pending, len(chunk) == most
-        except ssl.SSLWantReadError:
-            pass
-        # TLS 1.3 reports a client certificate that the server refuses here, after the handshake
-        except OSError as error:
-            self._error = error
+        is_ended = self._decrypt(chunks)
         if chunks:
             self._receiver.data_received(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         if self._is_closing:
@@ -237,6 +215,27 @@ class TlsStream:
             self.abort()
         elif is_ended:
             self.close()
+
+    def _decrypt(self, chunks: list[bytes]) -> bool:
+        """Append the plaintext of what `_incoming` holds to `chunks`. Returns True at the peer's close_notify. Keeps an error."""
+        tls, incoming = self._tls, self._incoming
+        left, has_more = incoming.pending, False
+        try:
+            # to learn by an exception that nothing is left costs 2 us (python/cpython#123954)
+            while left or has_more:
+                # decrypted bytes are fewer, unless a record's first bytes came before
+                most = left if 0 < left < _RECORD else _RECORD
+                chunk = tls.read(most)
+                if not chunk:
+                    return True
+                chunks.append(chunk)
+                left, has_more = incoming.pending, len(chunk) == most
+        except ssl.SSLWantReadError:
+            pass
+        # TLS 1.3 reports a client certificate that the server refuses here, after the handshake
+        except OSError as error:
+            self._error = error
+        return False
 
     def eof_received(self) -> bool:
         """Take what has arrived before the end. Returns False, by which the stream closes."""

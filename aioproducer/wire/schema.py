@@ -170,10 +170,21 @@ def _types(name: str) -> dict[str, type[Any]]:
 
 
 def _add_type(path: str, fields: Sequence[Field], types: dict[str, type[Any]]) -> None:
-    structures = [field for field in fields if field.kind == "struct"]
-    for field in structures:
-        _add_type(field.path, field.fields, types)
-    owned = [field for field in structures if not field.is_array]
+    for field in fields:
+        if field.kind == "struct":
+            _add_type(field.path, field.fields, types)
+    names = {
+        "__slots__": tuple(field.name for field in fields),
+        "__init__": _constructor(path, fields, types),
+        "__module__": __name__,
+        "_secret": frozenset(field.name for field in fields if field.is_secret),
+    }
+    types[path] = type(path, (Message,), names)
+
+
+def _constructor(path: str, fields: Sequence[Field], types: dict[str, type[Any]]) -> Callable[..., None]:
+    """Return the `__init__` of the type of a message or structure."""
+    owned = [field for field in fields if field.kind == "struct" and not field.is_array]
     source = Source(f"{path} type", {"ZERO_ID": ZERO_ID, **{f"new_{field.name}": types[field.path] for field in owned}})
     arguments = "".join(f", {field.name}={default_source(field)}" for field in fields)
     with source.block(f"def __init__(self{arguments}):"):
@@ -182,10 +193,5 @@ def _add_type(path: str, fields: Sequence[Field], types: dict[str, type[Any]]) -
             source.line(f"if {field.name} is None: {field.name} = new_{field.name}()")
         for field in fields:
             source.line(f"self.{field.name} = {field.name}")
-    names = {
-        "__slots__": tuple(field.name for field in fields),
-        "__init__": source.compile("__init__"),
-        "__module__": __name__,
-        "_secret": frozenset(field.name for field in fields if field.is_secret),
-    }
-    types[path] = type(path, (Message,), names)
+    made: Callable[..., None] = source.compile("__init__")
+    return made

@@ -94,6 +94,7 @@ def test_an_encrypted_key_in_two_files(secure_server: ServerThread, tmp_path: An
         "ssl_key_password": "canary-key",
     }
     asyncio.run(write_plainly(options, topic, [b"1", b"2"]))
+    assert read_by_aiokafka(secure_server, Way("SSL"), topic, 2) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jumping import run, settle, until
 from nodes import ask, running
-from tls_peers import TlsServer, client_context, server_context, tls_in_front
+from tls_peers import TlsServer, client_context, openssl_server, server_context, tls_in_front
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
@@ -401,54 +401,37 @@ def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Path, ver
     files = SERVER.write(tmp_path, "server")
 
     async def main() -> None:
-        import socket
-
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        server = await asyncio.create_subprocess_exec(
-            *("openssl", "s_server", version, "-accept", f"127.0.0.1:{port}", "-cert", str(files.pem), "-naccept", "1"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        assert server.stdin is not None
-        assert server.stdout is not None
         receiver, seen = Receiver(), []
-        try:
-            async with asyncio.timeout(30):
-                await server.stdout.readuntil(b"ACCEPT")
-                contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
-                context: Any = await contexts.context()
-                context._msg_callback = lambda _tls, direction, _version, _type, message, _data: seen.append((direction, int(message)))
-                stream = TlsStream(receiver, context, "localhost", contexts.turns)
-                await TcpDialer().dial("127.0.0.1", port, lambda: stream)
-                await stream.handshake()
-                stream.write(b"before\n")
-                await server.stdout.readuntil(b"before")
-                server.stdin.write(order)
-                await server.stdin.drain()
-                if ends:
-                    while len(receiver.events) < 2:
-                        await asyncio.sleep(0.01)
-                    assert isinstance(receiver.events[1], tuple)
-                else:
-                    while ("read", 24) not in seen:
-                        await asyncio.sleep(0.01)
-                    server.stdin.write(b"behind the update\n")
-                    while b"behind" not in receiver.data:
-                        await asyncio.sleep(0.01)
-                    stream.write(b"after\n")
-                    await server.stdout.readuntil(b"after")
-                    # OpenSSL answers before its next write
-                    assert (("write", 24) in seen) is (order == b"K\n")
-                stream.close()
-                while not isinstance(receiver.events[-1], tuple):
+        async with openssl_server(version, "-cert", str(files.pem), "-naccept", "1") as (server, port):
+            assert server.stdin is not None
+            assert server.stdout is not None
+            contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
+            context: Any = await contexts.context()
+            context._msg_callback = lambda _tls, direction, _version, _type, message, _data: seen.append((direction, int(message)))
+            stream = TlsStream(receiver, context, "localhost", contexts.turns)
+            await TcpDialer().dial("127.0.0.1", port, lambda: stream)
+            await stream.handshake()
+            stream.write(b"before\n")
+            await server.stdout.readuntil(b"before")
+            server.stdin.write(order)
+            await server.stdin.drain()
+            if ends:
+                while len(receiver.events) < 2:
                     await asyncio.sleep(0.01)
-        finally:
-            if server.returncode is None:
-                server.kill()
-            await server.communicate()
+                assert isinstance(receiver.events[1], tuple)
+            else:
+                while ("read", 24) not in seen:
+                    await asyncio.sleep(0.01)
+                server.stdin.write(b"behind the update\n")
+                while b"behind" not in receiver.data:
+                    await asyncio.sleep(0.01)
+                stream.write(b"after\n")
+                await server.stdout.readuntil(b"after")
+                # OpenSSL answers before its next write
+                assert (("write", 24) in seen) is (order == b"K\n")
+            stream.close()
+            while not isinstance(receiver.events[-1], tuple):
+                await asyncio.sleep(0.01)
 
     asyncio.run(main())
 

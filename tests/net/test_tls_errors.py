@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import ssl
 import subprocess
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jumping import run
 from nodes import ask, running
-from tls_peers import client_context, server_context, tls_in_front
+from tls_peers import client_context, openssl_server, server_context, tls_in_front
 
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError, ProtocolError
@@ -259,36 +258,18 @@ def test_old_versions(tmp_path: pathlib.Path, version: str) -> None:
     files = authority.server(key_type="rsa").write(tmp_path, "server")
 
     async def main() -> None:
-        import socket
-
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        server = await asyncio.create_subprocess_exec(
-            *("openssl", "s_server", version, "-cipher", "ALL:@SECLEVEL=0", "-accept", f"127.0.0.1:{port}", "-cert", str(files.pem)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        assert server.stdout is not None
-        try:
-            async with asyncio.timeout(30):
-                await server.stdout.readuntil(b"ACCEPT")
-                peer = await asyncio.create_subprocess_exec(
-                    *("openssl", "s_client", version, "-cipher", "ALL:@SECLEVEL=0", "-connect", f"127.0.0.1:{port}"),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                )
-                seen, _ = await peer.communicate()
-                assert {"-tls1": b"TLSv1\n", "-tls1_1": b"TLSv1.1\n"}[version] in seen
-                client = TlsContexts(TlsSettings(ssl_truststore_certificates=authority.pem.decode()))
-                async with running(TcpDialer(), Broker(1, "localhost", port), security=Security(tls=client)) as node:
-                    with pytest.raises(AuthenticationFailed, match=r"takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols"):
-                        await ask(node)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                server.kill()
-            await server.communicate()
+        async with openssl_server(version, "-cipher", "ALL:@SECLEVEL=0", "-cert", str(files.pem)) as (_, port):
+            peer = await asyncio.create_subprocess_exec(
+                *("openssl", "s_client", version, "-cipher", "ALL:@SECLEVEL=0", "-connect", f"127.0.0.1:{port}"),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            seen, _ = await peer.communicate()
+            assert {"-tls1": b"TLSv1\n", "-tls1_1": b"TLSv1.1\n"}[version] in seen
+            client = TlsContexts(TlsSettings(ssl_truststore_certificates=authority.pem.decode()))
+            async with running(TcpDialer(), Broker(1, "localhost", port), security=Security(tls=client)) as node:
+                with pytest.raises(AuthenticationFailed, match=r"takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols"):
+                    await ask(node)
 
     asyncio.run(main())

@@ -128,6 +128,7 @@ async def test_one_address_that_refuses_and_one_that_lets_in() -> None:
             servers = f"{server},broker-{3 - int(server[7])}.memory:9092"
             async with Producer(**{**cluster.client_options, "bootstrap_servers": servers}, **TLS) as producer:
                 await producer.send_and_wait("orders", b"v")
+            assert cluster.values("orders") == [b"v"]
 
 
 @jumping

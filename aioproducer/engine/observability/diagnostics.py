@@ -62,9 +62,7 @@ def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: Partitio
         (partition_queues.idempotence.granted == NO_IDENTITY, "a producer id"),
         (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
         (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
-        (node is not None and node.is_muted, f"{where}, which throttles"),
-        (node is not None and node.produce.is_renewing, f"{where}, which renews the session of the connection (KIP-368)"),
-        (node is not None and node.produce.connection is None, f"a connection to {where}{_trouble(node)}"),
+        *(_of_node(node) if node is not None else ()),
         (
             batch.state is State.OPEN and partition_queues.policy.linger is Linger.LOAD and queue.in_flight,
             "more records, or the end of what its partition has in flight (linger_ms='auto')",
@@ -75,8 +73,13 @@ def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: Partitio
     return next((reason for applies, reason in reasons if applies), full)
 
 
-def _trouble(node: BrokerNode | None) -> str:
-    return f" ({node.last_error})" if node is not None and node.last_error is not None else ""
+def _of_node(node: BrokerNode) -> tuple[tuple[bool, str], ...]:
+    trouble = f" ({node.last_error})" if node.last_error is not None else ""
+    return (
+        (node.is_muted, f"{node.where}, which throttles"),
+        (node.produce.is_renewing, f"{node.where}, which renews the session of the connection (KIP-368)"),
+        (node.produce.connection is None, f"a connection to {node.where}{trouble}"),
+    )
 
 
 def backlog(partition_queues: PartitionQueues, cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:

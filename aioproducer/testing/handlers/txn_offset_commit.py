@@ -1,8 +1,8 @@
 """Handles TxnOffsetCommit 0-5: offsets that a transaction commits with its records, at the group's coordinator.
 
-As in Kafka: the client needs `Write` on the transactional id, `Read` on the group and on each topic. The offsets become visible at the transaction's end. A request that names a member is checked as in OffsetCommit. An unknown
-partition is refused alone. Up to version 4 the group has to be in the transaction (AddOffsetsToTxn); from version 5 on the request
-adds it (KIP-890).
+As in Kafka: the client needs `Write` on the transactional id, `Read` on the group and on each topic. The offsets become visible at the
+transaction's end. A request that names a member is checked as in OffsetCommit. An unknown partition is refused alone. Up to version 4
+the group has to be in the transaction (AddOffsetsToTxn); from version 5 on the request adds it (KIP-890).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from aioproducer.testing.broker import Call
+    from aioproducer.testing.faults import Target
     from aioproducer.testing.groups import Group
 
 __all__ = ["HANDLER"]
@@ -69,21 +70,27 @@ def _group(call: Call) -> Group:
     return group
 
 
+def _refusal(call: Call, target: Target, code: int, topic: str) -> int:
+    """Return the scripted error, or that of an operation that is denied; 0: there is none."""
+    scripted = call.code(target)
+    if scripted or code in _DENIED:
+        return scripted or code
+    return 0 if call.may("Read", "topic", topic) else broker_error("TOPIC_AUTHORIZATION_FAILED").code
+
+
 def _keep(call: Call, group: Group | None, code: int, topic: Any, asked: Any) -> int:
     """Store one partition's offset until the transaction ends. Returns an error code, or 0."""
     place = places.find(call.cluster, topic.name, asked.partition_index)
-    scripted = call.code(place.target)
-    if scripted or code in _DENIED:
-        return scripted or code
-    if not call.may("Read", "topic", topic.name):
-        return broker_error("TOPIC_AUTHORIZATION_FAILED").code
+    refusal = _refusal(call, place.target, code, topic.name)
+    if refusal:
+        return refusal
     if place.topic is None or place.partition is None:
         return broker_error("UNKNOWN_TOPIC_OR_PARTITION").code
     if code or group is None:
         return code
-    if len((asked.committed_metadata or "").encode()) > _LONGEST_METADATA:
-        return broker_error("OFFSET_METADATA_TOO_LARGE").code
     kept = Committed(asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "")
+    if len(kept.metadata.encode()) > _LONGEST_METADATA:
+        return broker_error("OFFSET_METADATA_TOO_LARGE").code
     group.pending.add(call.request.producer_id, (place.topic.topic_id, asked.partition_index), kept)
     return 0
 
