@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import anyio
+from anyio import Semaphore, WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from aioproducer.wire.api import ApiKey
 
 __all__ = ["InFlightRequest", "InFlightRequests"]
+
+# The first semaphore in an event loop would import anyio's backend there, which takes tens of milliseconds.
+with contextlib.suppress(ImportError):
+    import_module("anyio._backends._asyncio")
 
 
 class InFlightRequest(NamedTuple):
@@ -53,7 +59,7 @@ class InFlightRequests:
 
     def __init__(self, limit: int) -> None:
         self.requests: deque[InFlightRequest] = deque()
-        self._slots = anyio.Semaphore(limit, max_value=limit)
+        self._slots = Semaphore(limit, max_value=limit)
 
     # Slots
 
@@ -72,7 +78,7 @@ class InFlightRequests:
         """Take a slot. Returns False if none is free. No task waits for a slot, because a drain is synchronous."""
         try:
             self._slots.acquire_nowait()
-        except anyio.WouldBlock:
+        except WouldBlock:
             return False
         return True
 
