@@ -151,8 +151,10 @@ class ConnectionSetup:
         name = self._name_of(address)
         if not name:
             raise no_name(self._broker.host, "it is empty")
-        stream = TlsStream(connection, await tls.context(), name, tls.turns)
+        context = await tls.context()
+        # all dials that waited for one context go on in the same iteration: each makes its TLS object in a turn of its own
         await tls.turns.turn()
+        stream = TlsStream(connection, context, name, tls.turns)
         await dialer.dial(address, port, lambda: stream)
         self._tls_stream = stream
         try:
