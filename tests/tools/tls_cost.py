@@ -182,7 +182,8 @@ def cases(builds: list[str], loops: list[str]) -> Iterator[Case]:
             yield Case(client, over, "stream", "asyncio", "")
 
 
-async def run(rounds: int, records: int, chosen: list[Case]) -> dict[Case, dict[str, float]]:
+async def run(rounds: int, records: int, chosen: list[Case]) -> None:
+    """Measure the cases in turn, and print the table after each round."""
     best: dict[Case, dict[str, float]] = {}
     # with its first compiler alone the broker would be slow at TLS, and measured instead of the clients
     async with KafkaServer(security=KafkaSecurity(users={}), heap="768m", jvm_options=("-XX:TieredStopAtLevel=4",)) as kafka:
@@ -202,7 +203,15 @@ async def run(rounds: int, records: int, chosen: list[Case]) -> dict[Case, dict[
                     for name, value in json.loads(said).items():
                         known = best.setdefault(case, {}).setdefault(name, value)
                         best[case][name] = max(known, value) if name == "records/s" else min(known, value)
-    return best
+            if number:
+                print(f"after round {number} of {rounds}:", *table(best), sep="\n", flush=True)
+
+
+def table(best: dict[Case, dict[str, float]]) -> Iterator[str]:
+    """Yield a line for each measurement."""
+    for case, found in best.items():
+        figures = ", ".join(f"{value:,.3f} {name}" for name, value in found.items())
+        yield f"{case.workload:7} {case.client:12} {case.build:9} {case.loop:8} {case.over:10} {figures}"
 
 
 def main() -> None:
@@ -218,9 +227,7 @@ def main() -> None:
         one(Case(*case), *rest)
         return
     chosen = list(cases(given.builds.split(","), given.loops.split(",")))
-    for case, found in asyncio.run(run(given.rounds, given.records, chosen)).items():
-        figures = ", ".join(f"{value:,.3f} {name}" for name, value in found.items())
-        print(f"{case.workload:7} {case.client:12} {case.build:9} {case.loop:8} {case.over:10} {figures}")
+    asyncio.run(run(given.rounds, given.records, chosen))
 
 
 if __name__ == "__main__":
