@@ -20,7 +20,8 @@
     │   └── AuthenticationFailed  `stage`, `mechanism`, `code`
     │       ├── CertificateNotTrusted  this client does not trust the broker's certificate
     │       ├── CredentialsRefused     the broker refuses this client's password, token or certificate
-    │       └── BrokerNotTrusted       the broker did not prove that it knows the password, or broke the rules of the mechanism
+    │       ├── BrokerNotTrusted       the broker did not prove that it knows the password, or broke the rules of the mechanism
+    │       └── TokenUnavailable       no valid token could be had
     ├── BootstrapFailed       `start` reached no broker
     ├── TransactionError      `hint` says what to do (KIP-1050's classes, below)
     │   ├── TransactionTimeout    the call took longer than `max_block_ms` and goes on: call it again
@@ -66,6 +67,7 @@ __all__ = [
     "RequestTimedOut",
     "SendTimeout",
     "SerializationError",
+    "TokenUnavailable",
     "TransactionAbortable",
     "TransactionAborted",
     "TransactionError",
@@ -258,7 +260,7 @@ class AuthenticationFailed(TransportError):
     """Reports that a connection could not be authenticated. The text never has a password, token or key.
 
     Attributes:
-        stage: "tls" or "sasl".
+        stage: "tls", "sasl" or "token".
         mechanism: the SASL mechanism; None in the stage "tls".
         code: Kafka's error code, such as 58 (SASL_AUTHENTICATION_FAILED); None if no answer gave one.
     """
@@ -285,6 +287,10 @@ class CredentialsRefused(AuthenticationFailed):
 
 class BrokerNotTrusted(AuthenticationFailed):
     """Reports that the broker did not prove that it knows the password, or broke the rules of the SASL mechanism (RFC 5802)."""
+
+
+class TokenUnavailable(AuthenticationFailed):
+    """Reports that no valid token could be had. It is tried again, as after a fault of the network: no broker refused this client."""
 
 
 class DeliveryError(KafkaError):
