@@ -41,6 +41,7 @@ TREE = {
     "CertificateNotTrusted": "AuthenticationFailed",
     "CredentialsRefused": "AuthenticationFailed",
     "BrokerNotTrusted": "AuthenticationFailed",
+    "TokenUnavailable": "AuthenticationFailed",
     "BootstrapFailed": "KafkaError",
     "TransactionError": "KafkaError",
     "TransactionTimeout": "TransactionError",
