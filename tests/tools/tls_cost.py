@@ -1,9 +1,10 @@
 """What TLS costs: our producer over PLAINTEXT and SSL on one real broker with its full JIT, beside peers over TLS.
 
     python -m tests.tools.tls_cost [--rounds 4] [--records 200000] [--builds plain,compiled] [--loops asyncio,uvloop]
+                                    [--workloads stream,single,paced]
 
 Every measurement is a process of its own, and rounds go through all of them in turn, so that what else the machine does meets all alike.
-Each figure is the best of its rounds: the least CPU, and the least p50 and p99.
+Each figure is the median of its rounds, and behind it the best.
 
     stream    records of 100 B in batches of 16 KiB, as fast as they go: CPU microseconds of a record, all threads of the process
     single    one record at a time: the milliseconds from `send_and_wait` to its answer
@@ -21,6 +22,7 @@ import os
 import ssl
 import sys
 import time
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import uvloop
@@ -171,20 +173,20 @@ def one(case: Case, server: str, ca: str, topic: str, records: int) -> None:
     print(json.dumps(found))
 
 
-def cases(builds: list[str], loops: list[str]) -> Iterator[Case]:
-    for workload in WORKLOADS:
+def cases(workloads: list[str], builds: list[str], loops: list[str]) -> Iterator[Case]:
+    for workload in workloads:
         for over in ("PLAINTEXT", "SSL", "built-in"):
             for build in builds:
                 for loop in loops:
                     yield Case("aioproducer", over, workload, loop, build)
-    for over in ("PLAINTEXT", "SSL"):
+    for over in ("PLAINTEXT", "SSL") if "stream" in workloads else ():
         for client in PEERS:
             yield Case(client, over, "stream", "asyncio", "")
 
 
 async def run(rounds: int, records: int, chosen: list[Case]) -> None:
     """Measure the cases in turn, and print the table after each round."""
-    best: dict[Case, dict[str, float]] = {}
+    found: dict[Case, dict[str, list[float]]] = {}
     # with its first compiler alone the broker would be slow at TLS, and measured instead of the clients
     async with KafkaServer(security=KafkaSecurity(users={}), heap="768m", jvm_options=("-XX:TieredStopAtLevel=4",)) as kafka:
         await kafka.create_topic("cost", 1, {"retention.bytes": 2**28, "segment.bytes": 2**26})
@@ -201,17 +203,21 @@ async def run(rounds: int, records: int, chosen: list[Case]) -> None:
                 # the first round warms the broker's compilers
                 if number:
                     for name, value in json.loads(said).items():
-                        known = best.setdefault(case, {}).setdefault(name, value)
-                        best[case][name] = max(known, value) if name == "records/s" else min(known, value)
+                        found.setdefault(case, {}).setdefault(name, []).append(value)
             if number:
-                print(f"after round {number} of {rounds}:", *table(best), sep="\n", flush=True)
+                print(f"after round {number} of {rounds}:", *table(found), sep="\n", flush=True)
 
 
-def table(best: dict[Case, dict[str, float]]) -> Iterator[str]:
+def table(found: dict[Case, dict[str, list[float]]]) -> Iterator[str]:
     """Yield a line for each measurement."""
-    for case, found in best.items():
-        figures = ", ".join(f"{value:,.3f} {name}" for name, value in found.items())
+    for case, of_case in found.items():
+        figures = ", ".join(f"{median(values):,.3f} ({best(name, values):,.3f}) {name}" for name, values in of_case.items())
         yield f"{case.workload:7} {case.client:12} {case.build:9} {case.loop:8} {case.over:10} {figures}"
+
+
+def best(name: str, values: list[float]) -> float:
+    """Return the highest rate, or the least time."""
+    return max(values) if name == "records/s" else min(values)
 
 
 def main() -> None:
@@ -220,13 +226,14 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--builds", default="plain,compiled")
     parser.add_argument("--loops", default="asyncio,uvloop")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         case, *rest = json.loads(given.one)
         one(Case(*case), *rest)
         return
-    chosen = list(cases(given.builds.split(","), given.loops.split(",")))
+    chosen = list(cases(given.workloads.split(","), given.builds.split(","), given.loops.split(",")))
     asyncio.run(run(given.rounds, given.records, chosen))
 
 
