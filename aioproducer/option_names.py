@@ -60,7 +60,7 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     (
         "classes of Java have no place here: give sasl_oauthbearer_token a function",
-        ("sasl.login.callback.handler.class", "sasl.login.class", "sasl.client.callback.handler.class", "*oauth*"),
+        ("sasl.login.callback.handler.class", "sasl.login.class", "sasl.client.callback.handler.class", "oauth*"),
     ),
     (
         "it is about OpenSSL in librdkafka: give an ssl_context",
