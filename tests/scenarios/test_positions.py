@@ -190,3 +190,31 @@ async def test_a_cancelled_call_leaves_nothing() -> None:
         await turns(20)
         assert len(asked(cluster, "OffsetFetch")) == 1
         assert await producer.committed_position("import", topic="orders") is None
+
+
+@pytest.mark.parametrize("newest", [6, 7, 8, 9, 10])
+@jumping
+async def test_versions_of_offset_fetch(newest: int) -> None:
+    """Before Kafka 2.5 a broker does not tell which offsets are stable: the call refuses to guess."""
+    async with transactional(2) as (cluster, producer):
+        async with producer.transaction():
+            await producer.send_position_to_transaction("import", 3, "c", topic="orders")
+        cluster.speak(versions={"OffsetFetch": (1, newest)})
+        if newest < 7:
+            with pytest.raises(BrokerError, match="older than Kafka 2.5"):
+                await producer.committed_position("import", topic="orders")
+        else:
+            assert await producer.committed_position("import", topic="orders") == Position(3, "c")
+
+
+@jumping
+async def test_the_coordinator_moves() -> None:
+    """The position is found at the broker that is the coordinator now; the broker that was asked before is gone."""
+    async with transactional(2, brokers=3) as (cluster, producer):
+        async with producer.transaction():
+            await producer.send_position_to_transaction("import", 3, topic="orders")
+        assert await producer.committed_position("import", topic="orders") == Position(3)
+        asked_first = next(request.broker for request in cluster.requests() if request.api == "OffsetFetch")
+        await cluster.brokers[asked_first].stop()
+        assert await producer.committed_position("import", topic="orders") == Position(3)
+        assert {request.broker for request in cluster.requests() if request.api == "OffsetFetch"} > {asked_first}
