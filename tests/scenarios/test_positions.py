@@ -170,7 +170,8 @@ async def test_another_producers_transaction_holds_it() -> None:
         await other.begin_transaction()
         await other.send_position_to_transaction("import", 7, topic="orders")
         reading = asyncio.create_task(producer.committed_position("import", topic="orders"))
-        await cluster.seen("OffsetFetch", 3)
+        async with asyncio.timeout(10):
+            await cluster.seen("OffsetFetch", 3)
         assert not reading.done()
         await other.commit_transaction()
         assert await reading == Position(7)
