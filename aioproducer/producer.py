@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from aioproducer.client_ids import with_client_id
-from aioproducer.config import ProducerConfig, check_hook
+from aioproducer.config import ProducerConfig, check_hook, without_content
 from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
@@ -90,6 +90,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         wall_clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> None:
+        config = without_content(config)
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         check_hook(self.config.on_delivery_error)
         check_available(cast("Compression", self.config.compression_type))
