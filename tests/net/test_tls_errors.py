@@ -14,7 +14,7 @@ from nodes import ask, running
 from tls_peers import client_context, openssl_server, server_context, tls_in_front
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError, ProtocolError
+from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
 from aioproducer.net.security import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.net.tls_errors import after_handshake, in_handshake
@@ -216,8 +216,9 @@ def test_plaintext_to_a_listener_with_tls() -> None:
         network = MemoryNetwork()
         network.listen("host", 9092, Alert)
         async with running(network) as node:
-            with pytest.raises((ConnectionLost, ProtocolError), match="the port speaks TLS: set security_protocol=SSL or SASL_SSL"):
+            with pytest.raises(AuthenticationFailed, match="the port speaks TLS: set security_protocol=SSL or SASL_SSL") as raised:
                 await ask(node)
+            assert raised.value.stage == "tls"
 
     run(main())
 

@@ -12,7 +12,15 @@ from tls_peers import TlsServer, server_context, tls_in_front
 from whole import jumping, running
 
 from aioproducer import Producer
-from aioproducer.errors import BootstrapFailed, CertificateNotTrusted, ConfigError, CredentialsRefused, DeliveryError, Persisted
+from aioproducer.errors import (
+    AuthenticationFailed,
+    BootstrapFailed,
+    CertificateNotTrusted,
+    ConfigError,
+    CredentialsRefused,
+    DeliveryError,
+    Persisted,
+)
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, CertificateAuthority
 from aioproducer.testing.security.listener import ListenerSecurity
@@ -183,6 +191,30 @@ async def test_a_client_certificate_that_is_refused_fails_the_start(version: ssl
         with pytest.raises(BootstrapFailed, match="a client certificate") as raised:
             await Producer(**cluster.client_options, **TLS).start()
         assert isinstance(raised.value.__cause__, CredentialsRefused)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+@jumping
+async def test_a_start_without_tls_at_a_port_with_tls_fails_early(protocol: Any) -> None:
+    """Row 97: the port's alert is certain, and the error says which option to set."""
+    async with FakeCluster(memory=True, security=ListenerSecurity(protocol, users={"alice": "canary-alice"})) as cluster:
+        options = {name: cluster.client_options[name] for name in ("bootstrap_servers", "dialer")}
+        began = now()
+        with pytest.raises(BootstrapFailed, match=r"the port speaks TLS: set security_protocol=SSL or SASL_SSL") as raised:
+            await Producer(**options).start()
+        assert now() - began <= 1.5
+        assert len(cluster.security.dials) == 2
+        assert type(raised.value.__cause__) is AuthenticationFailed
+
+
+@jumping
+async def test_a_start_without_tls_waits_while_a_port_closes() -> None:
+    """Row 97: a broker that stops closes its connections, too, so a close alone is no reason to fail."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.fail("ApiVersions", disconnect="before", times=12)
+        began = now()
+        async with Producer(**cluster.client_options):
+            assert now() - began > 1.5
 
 
 # In mid-life
