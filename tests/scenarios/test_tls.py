@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tls_peers import TlsServer, server_context, tls_in_front
+from tls_peers import TlsServer, has_verify_error, seen_by_s_client, server_context, tls_in_front, wants_a_client_certificate
 from whole import jumping, running
 
 from aioproducer import Producer
@@ -35,6 +36,7 @@ CA = CertificateAuthority(key_type="rsa")
 NAMES = tuple(f"broker-{number}.memory" for number in range(1, 5))
 SERVER = CA.server(*NAMES)
 TLS = {"security_protocol": "SSL", "ssl_truststore_certificates": CA.pem.decode()}
+OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="OpenSSL's s_client shows first what the peer serves")
 
 
 def now() -> float:
@@ -75,20 +77,22 @@ async def test_records_over_tls(version: ssl.TLSVersion, options: dict[str, Any]
 # Starts that are refused
 
 
+@OPENSSL
 @pytest.mark.parametrize(
-    ("certificate", "reason"),
+    ("certificate", "number", "reason"),
     [
-        (CA.server(*NAMES, validity=EXPIRED), "it has expired"),
-        (CA.server(*NAMES, validity=NOT_YET_VALID), "it is not yet valid"),
-        (CertificateAuthority("another CA").server(*NAMES), "its CA is not trusted"),
-        (CA.server("elsewhere.test"), "it is not for the name 'broker-1.memory'"),
+        (CA.server(*NAMES, validity=EXPIRED), 10, "it has expired"),
+        (CA.server(*NAMES, validity=NOT_YET_VALID), 9, "it is not yet valid"),
+        (CertificateAuthority("another CA").server(*NAMES), 20, "its CA is not trusted"),
+        (CA.server("elsewhere.test"), 62, "it is not for the name 'broker-1.memory'"),
     ],
     ids=["expired", "not yet", "unknown CA", "wrong name"],
 )
 @pytest.mark.parametrize("brokers", [1, 3])
 @jumping
-async def test_a_start_that_is_refused_fails_early(brokers: int, certificate: Any, reason: str) -> None:
+async def test_a_start_that_is_refused_fails_early(brokers: int, certificate: Any, number: int, reason: str) -> None:
     """Row 95: within 1.5 s, with at most 3 dials of one address, 4 of three that all refuse; and it may be tried again."""
+    assert has_verify_error(server_context(certificate), number, CA, "broker-1.memory")
     async with FakeCluster(brokers=brokers, memory=True) as cluster:
         tls_in_front(cluster, server_context(certificate))
         dialer = Counted(cluster.network)
@@ -182,12 +186,15 @@ async def test_files_that_cannot_be_used_fail_the_start_at_once(tmp_path: pathli
         await producer.stop()
 
 
+@OPENSSL
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 @jumping
 async def test_a_client_certificate_that_is_refused_fails_the_start(version: ssl.TLSVersion) -> None:
     """Row 99."""
+    context = server_context(SERVER, clients=CA, version=version)
+    assert wants_a_client_certificate(context, CA)
     async with FakeCluster(memory=True) as cluster:
-        tls_in_front(cluster, server_context(SERVER, clients=CA, version=version))
+        tls_in_front(cluster, context)
         with pytest.raises(BootstrapFailed, match="a client certificate") as raised:
             await Producer(**cluster.client_options, **TLS).start()
         assert isinstance(raised.value.__cause__, CredentialsRefused)
@@ -220,6 +227,7 @@ async def test_a_start_without_tls_waits_while_a_port_closes() -> None:
 # In mid-life
 
 
+@OPENSSL
 @jumping
 async def test_one_broker_with_an_expired_certificate_holds_up_no_other() -> None:
     """Row 95 in mid-life: the others' partitions flow; its records fail by their deadline, with the reason; then it is replaced."""
@@ -228,6 +236,7 @@ async def test_one_broker_with_an_expired_certificate_holds_up_no_other() -> Non
         current = {"bad": False}
         made: list[TlsServer] = []
         good, bad = server_context(SERVER), server_context(CA.server(*NAMES, validity=EXPIRED))
+        assert has_verify_error(bad, 10, CA, "broker-2.memory")
         network: Any = cluster.network
         for (host, port), receiver in list(network._listeners.items()):
 
@@ -348,6 +357,7 @@ def cut_behind(server: TlsServer, most: int) -> None:
     server.flush = flush  # type: ignore[method-assign]
 
 
+@OPENSSL
 @jumping
 async def test_without_tls_nothing_is_ever_sent() -> None:
     """Row 119: TLS is asked for, and the listener, or a broker that the cluster advertises, has none: no byte of Kafka's goes out."""
@@ -371,6 +381,8 @@ async def test_without_tls_nothing_is_ever_sent() -> None:
             def eof_received(self) -> None: ...
             def connection_lost(self, exc: Exception | None) -> None: ...
 
+        assert "SSL handshake has read 0 bytes" in seen_by_s_client(Plaintext)
+        seen.clear()
         # the bootstrap address has TLS, the other broker none
         network._listeners["broker-2.memory", 9092] = Plaintext
         assert ("broker-2.memory", 9092) in plain
