@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import re
 import socket
 import ssl
@@ -265,10 +266,17 @@ def seen_by_s_client(peer: ssl.SSLContext | Callable[[], Any], *arguments: str) 
         return pool.submit(asyncio.run, main()).result()
 
 
+def _is_address(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False
+
+
 def has_verify_error(peer: ssl.SSLContext, number: int, trusted: CertificateAuthority, name: str) -> bool:
     """Return whether OpenSSL refuses a peer's certificate for this reason alone (X509_V_ERR_*): it trusts the authority, and checks the name."""
+    checked = ("-verify_ip", name) if _is_address(name) else ("-verify_hostname", name, "-servername", name)
     with _file_of(trusted.pem) as path:
-        seen = seen_by_s_client(peer, "-CAfile", path, "-verify_hostname", name, "-servername", name)
+        seen = seen_by_s_client(peer, "-CAfile", path, *checked)
     # the second of the two errors of an authority that is not known
     numbers = set(re.findall(r"verify error:num=(\d+):", seen)) - {"21"}
     return numbers == {str(number)}

@@ -392,7 +392,10 @@ async def test_without_tls_nothing_is_ever_sent() -> None:
             with pytest.raises(DeliveryError) as raised:
                 await producer.send_and_wait("orders", b"v", partition=theirs)
             assert "is it a listener without TLS" in str(raised.value) + raised.value.explain()
-        with pytest.raises(BootstrapFailed, match="is it a listener without TLS"):
-            await Producer(**{**options, "bootstrap_servers": "broker-2.memory:9092"}, **TLS, max_block_ms=500).start()
-        assert seen
-        assert all(data.startswith(b"\x16\x03\x01") for data in seen)
+        login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "canary-alice"}
+        for more in ({}, login):
+            seen.clear()
+            with pytest.raises(BootstrapFailed, match="is it a listener without TLS"):
+                await Producer(**{**options, "bootstrap_servers": "broker-2.memory:9092", **TLS, **more}, max_block_ms=500).start()
+            assert seen
+            assert all(data.startswith(b"\x16\x03\x01") and b"alice" not in data for data in seen)

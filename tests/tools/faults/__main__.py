@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +84,8 @@ def _other(row: Row, client: str) -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
     except subprocess.TimeoutExpired:
         return [f"its process had not ended after {_LONGEST:g} s"]
+    if done.returncode < 0:
+        return [f"its process was ended by {signal.Signals(-done.returncode).name}"]
     if done.returncode:
         return [f"its process ended with {done.returncode}: {(done.stderr.splitlines() or [''])[-1]}"]
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
