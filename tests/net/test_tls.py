@@ -368,11 +368,15 @@ def test_a_close_that_no_peer_answers_ends_at_once() -> None:
     run(main())
 
 
+@OPENSSL
 def test_an_alert_after_the_handshake_keeps_its_text() -> None:
     """Row 110: TLS 1.3 tells a client certificate that is refused at the first read."""
 
+    server = server_context(SERVER, clients=CA, oldest=ssl.TLSVersion.TLSv1_3)
+    assert wants_a_client_certificate(server, CA)
+
     async def main() -> None:
-        pair = await Pair(server_context(SERVER, clients=CA, oldest=ssl.TLSVersion.TLSv1_3)).up()
+        pair = await Pair(server).up()
         await settle()
         assert "CERTIFICATE_REQUIRED" in str(pair.near.loss)
         assert isinstance(pair.near.loss, ssl.SSLError)
