@@ -74,16 +74,35 @@ class Line(NamedTuple):
         return f"{self.name}: {self.case}" if self.case else self.name
 
 
-def page(lines: Sequence[Line]) -> str:
-    """Return the whole page."""
+def page(lines: Sequence[Line], kept: str = "") -> str:
+    """Return the whole page.
+
+    Args:
+        lines: the results of a run.
+        kept: a former page, from which the lines of all other numbers are taken as they stand.
+    """
+    numbers = {line.number for line in lines}
+    rows = [(number, row) for number, row in _rows_of(kept) if number not in numbers]
+    rows = sorted([*rows, *((line.number, _row(line)) for line in lines)], key=lambda row: row[0])
     heads = [_head(client) for client in CLIENTS]
-    table = [f"| # | fault | must hold | {' | '.join(heads)} |", f"|---|---|---|{'---|' * len(CLIENTS)}"]
-    for line in lines:
-        cells = [_cell(line.results.get(client)) for client in CLIENTS]
-        cells[0] = line.shown or cells[0]
-        table.append(f"| {line.number} | {_plain(line.title)} | {_plain(line.expected)} | {' | '.join(cells)} |")
-    totals = [_total(lines, client) for client in CLIENTS]
+    table = [f"| # | fault | must hold | {' | '.join(heads)} |", f"|---|---|---|{'---|' * len(CLIENTS)}", *(row for _, row in rows)]
+    totals = [_total([_cells(row)[place] for _, row in rows], client) for place, client in enumerate(CLIENTS)]
     return "\n".join([_HEAD, *table, "", "In all: " + "; ".join(totals) + ".", ""])
+
+
+def _rows_of(text: str) -> list[tuple[int, str]]:
+    return [(int(row.split("|")[1]), row) for row in text.splitlines() if re.match(r"\| \d+ \|", row)]
+
+
+def _row(line: Line) -> str:
+    cells = [_cell(line.results.get(client)) for client in CLIENTS]
+    cells[0] = line.shown or cells[0]
+    return f"| {line.number} | {_plain(line.title)} | {_plain(line.expected)} | {' | '.join(cells)} |"
+
+
+def _cells(row: str) -> list[str]:
+    """Return the cells of the clients; no text within a cell has a |."""
+    return [cell.strip() for cell in row.strip("|").split("|")][-len(CLIENTS) :]
 
 
 def _head(client: str) -> str:
@@ -101,9 +120,9 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
 
 
-def _total(lines: Sequence[Line], client: str) -> str:
-    asked = [line.results[client] for line in lines if client in line.results]
-    return f"{client} survives {sum(not complaints for complaints in asked)} of {len(asked)}"
+def _total(cells: Sequence[str], client: str) -> str:
+    survived = cells.count(_SURVIVES)
+    return f"{client} survives {survived} of {survived + sum(cell.startswith('no:') for cell in cells)}"
 
 
 def _plain(text: str) -> str:

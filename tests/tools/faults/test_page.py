@@ -79,6 +79,16 @@ def test_a_line_of_each_kind() -> None:
     assert f"{CLIENTS[0]} survives 1 of 1; {CLIENTS[1]} survives 0 of 1; {CLIENTS[2]} survives 0 of 0." in made
 
 
+def test_a_part_of_the_page_is_made_anew() -> None:
+    """The lines of other numbers stay as they are, and are counted; those of the numbers that ran are all replaced."""
+    lost: dict[str, list[str]] = {CLIENTS[0]: [], CLIENTS[1]: ["lost"]}
+    former = page([Line(1, "one", "", "holds", lost), Line(2, "two", "a", "holds", lost), Line(2, "two", "b", "holds", lost)])
+    made = page([Line(2, "two", "c", "holds", {CLIENTS[0]: [], CLIENTS[1]: []}), Line(3, "three", "", "holds", lost)], former)
+    rows = re.findall(r"^\| (\d+ \| .*?) \| holds \| (.*) \|$", made, re.MULTILINE)
+    assert rows == [("1 | one", "yes | no: lost | -"), ("2 | two: c", "yes | yes | -"), ("3 | three", "yes | no: lost | -")]
+    assert f"{CLIENTS[0]} survives 3 of 3; {CLIENTS[1]} survives 1 of 3; {CLIENTS[2]} survives 0 of 0." in made
+
+
 def test_a_long_reason_is_cut() -> None:
     """The page cuts a long reason at the end of a word, so that no half of a word is left."""
     made = page([Line(7, "a name", "", "must hold", {CLIENTS[0]: ["word " * 30]})])
