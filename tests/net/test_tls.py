@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jumping import run, settle, until
 from nodes import ask, running
-from tls_peers import TlsServer, client_context, openssl_server, server_context, tls_in_front
+from tls_peers import (
+    TlsServer,
+    client_context,
+    has_verify_error,
+    openssl_server,
+    server_context,
+    tls_in_front,
+    wants_a_client_certificate,
+)
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 CA = CertificateAuthority()
 SERVER = CA.server()
 ALICE = CA.client("alice")
+OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="the peer, or what shows it, is OpenSSL's")
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 # Mutated flights of a server, beside the exchanges of SASL in tests/sasl/test_mutated_exchanges.py.
 MUTATIONS = int(os.environ.get("AIOPRODUCER_TLS_MUTATIONS", "2500"))
@@ -360,11 +369,15 @@ def test_a_close_that_no_peer_answers_ends_at_once() -> None:
     run(main())
 
 
+@OPENSSL
 def test_an_alert_after_the_handshake_keeps_its_text() -> None:
     """Row 110: TLS 1.3 tells a client certificate that is refused at the first read."""
 
+    server = server_context(SERVER, clients=CA, oldest=ssl.TLSVersion.TLSv1_3)
+    assert wants_a_client_certificate(server, CA)
+
     async def main() -> None:
-        pair = await Pair(server_context(SERVER, clients=CA, oldest=ssl.TLSVersion.TLSv1_3)).up()
+        pair = await Pair(server).up()
         await settle()
         assert "CERTIFICATE_REQUIRED" in str(pair.near.loss)
         assert isinstance(pair.near.loss, ssl.SSLError)
@@ -392,7 +405,7 @@ def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() -> None:
     run(main())
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="the peer is OpenSSL's s_server")
+@OPENSSL
 @pytest.mark.parametrize(
     ("version", "order", "ends"),
     [("-tls1_3", b"K\n", False), ("-tls1_3", b"k\n", False), ("-tls1_2", b"R\n", True), ("-tls1_2", b"r\n", True)],
@@ -635,6 +648,7 @@ def test_a_node_asks_a_fake_broker_over_tls_in_virtual_time() -> None:
     run(main())
 
 
+@OPENSSL
 @pytest.mark.parametrize(
     ("names", "host", "refusal"),
     [
@@ -657,6 +671,8 @@ def test_names(names: list[str], host: str, refusal: str | None) -> None:
     async def main() -> None:
         asked: list[str | None] = []
         server = server_context(CA.server(*names))
+        if refusal is not None and "it is not for the" in refusal:
+            assert has_verify_error(server, 62 if "name" in refusal else 64, CA, host)
         server.sni_callback = lambda _object, name, _context: asked.append(name)
         async with over_tls(server, host=host) as (node, *_):
             if refusal is None:
@@ -695,6 +711,7 @@ def test_the_name_of_a_bootstrap_address_is_as_written_or_canonical() -> None:
     run(main())
 
 
+@OPENSSL
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 @pytest.mark.parametrize("kind", ["none", "another CA's", "good"])
 def test_client_certificates(version: ssl.TLSVersion, kind: str) -> None:
@@ -703,6 +720,7 @@ def test_client_certificates(version: ssl.TLSVersion, kind: str) -> None:
 
     async def main() -> None:
         server = server_context(CA.server("broker-1.memory"), clients=CA, version=version)
+        assert kind == "good" or wants_a_client_certificate(server, CA, certificate)
         async with over_tls(server, security(ssl_context=client_context(CA, certificate=certificate))) as (node, _, made):
             if kind == "good":
                 await ask(node)
