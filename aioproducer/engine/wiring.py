@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.model import Compression
     from aioproducer.net.settings import NetSettings
+    from aioproducer.net.token_keeper import TokenKeeper
 
 __all__ = ["EngineParts", "wire"]
 
@@ -92,6 +93,7 @@ class EngineParts:
     committed_offsets: CommittedOffsets | None
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
+    token_keeper: TokenKeeper | None
 
 
 def wire(
@@ -208,7 +210,8 @@ def wire(
             instruments.metrics.shrink,
         ],
     )
-    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager)
+    token_keeper = None if settings.security is None else settings.security.tokens
+    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager, token_keeper)
     return EngineParts(
         delivery_context,
         unhandled_failures,
@@ -235,6 +238,7 @@ def wire(
         committed_offsets,
         circuit_break_manager,
         gauges,
+        token_keeper,
     )
 
 
