@@ -22,6 +22,7 @@ __all__ = [
     "Health",
     "OffsetAndMetadata",
     "PartitionNumber",
+    "Position",
     "ProducerRecord",
     "Record",
     "RecordMetadata",
@@ -102,6 +103,18 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+class Position(NamedTuple):
+    """Holds how far a job has read its source, as `send_position_to_transaction` sent it.
+
+    Attributes:
+        number: from 0 on.
+        cursor: the text beside it.
+    """
+
+    number: int
+    cursor: str = ""
 
 
 class ConsumerGroupMetadata(NamedTuple):
