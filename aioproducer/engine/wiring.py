@@ -210,8 +210,7 @@ def wire(
             instruments.metrics.shrink,
         ],
     )
-    token_keeper = None if settings.security is None else settings.security.tokens
-    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager, token_keeper)
+    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager, _token_keeper(settings))
     return EngineParts(
         delivery_context,
         unhandled_failures,
@@ -238,8 +237,13 @@ def wire(
         committed_offsets,
         circuit_break_manager,
         gauges,
-        token_keeper,
+        _token_keeper(settings),
     )
+
+
+def _token_keeper(settings: NetSettings) -> TokenKeeper | None:
+    """Return what keeps the bearer token; None: connections have none."""
+    return None if settings.security is None else settings.security.tokens
 
 
 def _availability(config: ProducerConfig, view: ClusterMetadata, instruments: Instruments) -> Availability:

@@ -48,7 +48,7 @@ class BrokerConnection:
         connection: the established connection, which may be closing; None if there is none.
         failures: consecutive attempts that failed.
         refusals: those of them in which this client and the broker did not accept each other.
-        last_error: error of the latest failed attempt, or of a refused renewal; None after a success.
+        last_error: error of the latest failed attempt, or of a refused renewal, or why an attempt has no token; None after a success.
         tried_at: start of the latest attempt, in the loop's time; 0 before the first.
     """
 
@@ -232,6 +232,7 @@ class BrokerConnection:
 
     async def _attempt(self) -> Connection:
         """Pass the gate, if there is one, and make one attempt."""
+        self._note_absence()
         if self._gate is None:
             self.tried_at = self._loop.time()
             return await self._setup.attempt(self.failures)
@@ -242,6 +243,13 @@ class BrokerConnection:
                 return await self._setup.attempt(self.failures)
             finally:
                 self._is_attempting = False
+
+    def _note_absence(self) -> None:
+        """Take the want of a token as the last error: the attempt waits for the next fetch, which may be 10 s away."""
+        security = self._settings.security
+        absence = None if security is None or security.tokens is None else security.tokens.absence
+        if absence is not None:
+            self.last_error = _explained(absence, self._broker)
 
     def _fail(self, cause: TransportError) -> None:
         self.failures += 1

@@ -185,6 +185,12 @@ class TokenKeeper:
         return self._kept is None and self.failures >= _MANY
 
     @property
+    def absence(self) -> TokenUnavailable | None:
+        """Return why there is no valid token; None: there is one, or the first fetch has not ended."""
+        has_one = self._kept is not None and self._loop.time() < self._kept.ends_at
+        return None if has_one else self.last_error
+
+    @property
     def age(self) -> float | None:
         """Return the seconds since the token was fetched; None: there is no token."""
         return self._loop.time() - self._kept.fetched_at if self._kept is not None else None
