@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.recording import RecordingProducer
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
+    from aioproducer.testing.token_server import TokenServer
 
 __all__ = [
     "FakeCluster",
@@ -26,6 +27,7 @@ __all__ = [
     "ListenerSecurity",
     "ListenerTls",
     "RecordingProducer",
+    "TokenServer",
     "run_jumping",
 ]
 
@@ -38,6 +40,7 @@ _HOMES = {
     "ListenerSecurity": "security.listener",
     "ListenerTls": "security.listener",
     "RecordingProducer": "recording",
+    "TokenServer": "token_server",
     "run_jumping": "jumping",
 }
 
