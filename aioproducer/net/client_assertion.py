@@ -22,9 +22,8 @@ from aioproducer.secret import Secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ALGORITHMS", "Assertion", "AssertionClaims", "AssertionFile", "SignedAssertion"]
+__all__ = ["Assertion", "AssertionClaims", "AssertionFile", "SignedAssertion"]
 
-ALGORITHMS: Final = ("RS256", "ES256")
 _KEY_FILE: Final = "sasl_oauthbearer_assertion_private_key_file"
 _KEY_PEM: Final = "sasl_oauthbearer_assertion_private_key_pem"
 _PASSPHRASE: Final = "sasl_oauthbearer_assertion_private_key_passphrase"  # noqa: S105  (the option's name)
@@ -64,9 +63,12 @@ class AssertionFile:
             ConfigError: the file cannot be read, or is empty.
         """
         text = _read(_FILE, self._path).strip()
-        if text:
-            return Secret(text)
-        raise ConfigError(f"{_FILE}={self._path} is empty")
+        if not text:
+            raise ConfigError(f"{_FILE}={self._path} is empty")
+        assertion = Secret(text)
+        if assertion.reference is not None:
+            raise ConfigError(f"{_FILE}={self._path} has a reference, which is read in options alone")
+        return assertion
 
 
 class AssertionClaims(NamedTuple):

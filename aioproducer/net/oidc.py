@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import quote_plus, urlencode
 
 from aioproducer.errors import ConfigError, TokenUnavailable
-from aioproducer.sasl.tokens import Token
+from aioproducer.sasl.oauthbearer import NAME
+from aioproducer.sasl.tokens import Token, jwt_claims
 from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from aioproducer.net.client_assertion import Assertion
     from aioproducer.net.token_endpoint import Answer, TokenEndpoint
 
 __all__ = ["AssertedClient", "ClientSecret", "Grant", "JwtBearer", "OidcSource"]
 
-_MECHANISM: Final = "OAUTHBEARER"
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _HEADERS: Final = {"Accept": "application/json", "Cache-Control": "no-cache", "Content-Type": "application/x-www-form-urlencoded"}
@@ -155,7 +155,7 @@ class OidcSource:
         if isinstance(outcome, Token):
             return outcome
         # raised here, the error has no frame with a secret among its locals, and no other error as its context
-        raise TokenUnavailable(f"{self.name} {outcome}", "token", _MECHANISM)
+        raise TokenUnavailable(f"{self.name} {outcome}", "token", NAME)
 
     def _outcome(self) -> Token | str:
         """Return a token, or why there is none."""
@@ -206,15 +206,18 @@ def _token(body: bytes, asked_at: float, client: str) -> Token | str:
     text = fields.get("access_token") or fields.get("id_token")
     if not isinstance(text, str) or not text.strip():
         return "answers without an access_token"
+    token = Secret(text.strip())
+    # it would be read: a server must not choose a file of this machine
+    if token.reference is not None:
+        return "answers without an access_token"
     seconds = _seconds(fields.get("expires_in"))
     if isinstance(seconds, str):
         return seconds
-    claims = _claims(text)
-    ends = [one for one in (claims.get("exp"), None if seconds is None else asked_at + seconds) if isinstance(one, (int, float))]
+    claims = jwt_claims(text.strip())
+    ends = [one for one in (claims.expires_at, None if seconds is None else asked_at + seconds) if one is not None]
     # this machine's clock may be wrong, and then `exp` means little: `expires_in` is relative
     ends = [end for end in ends if end > asked_at] or ends
-    subject = claims.get("sub")
-    return Token(Secret(text.strip()), min(ends, default=None), subject if isinstance(subject, str) and subject else client)
+    return Token(token, min(ends, default=None), claims.principal or client)
 
 
 def _seconds(value: Any) -> float | str | None:
@@ -226,12 +229,3 @@ def _seconds(value: Any) -> float | str | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _MAX_SECONDS:
         return f"answers an expires_in that is no number of seconds ({type(value).__name__})"
     return float(value) if value > 0 else f"answers expires_in={value:g}: the token has expired"
-
-
-def _claims(text: str) -> Mapping[str, Any]:
-    """Return the claims of a JWT, without verifying it; none of another token."""
-    parts = text.strip().split(".")
-    try:
-        return _object(base64.urlsafe_b64decode(parts[1] + "==")) or {}
-    except (IndexError, ValueError):
-        return {}

@@ -14,14 +14,14 @@ from __future__ import annotations
 import base64
 import http.client
 import io
-import ipaddress
 import socket
 import ssl
 import time
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
+from aioproducer.endpoint_urls import PORTS, is_loopback, parts_of
 from aioproducer.errors import ConfigError
 from aioproducer.net.key_stores import load_trust
 from aioproducer.net.tls_errors import refusal
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "EndpointTrust", "TokenEndpoint"]
 
 MAX_ANSWER_BYTES: Final = 1 << 20
-_PORTS: Final = {"https": 443, "http": 80}
 _OPTION: Final = "sasl_oauthbearer_token_endpoint_url"
 
 
@@ -93,10 +92,10 @@ class TokenEndpoint:
     """
 
     def __init__(self, url: str, trust: EndpointTrust, *, connect_timeout: float = 10.0, read_timeout: float = 10.0) -> None:
-        parts = _checked(url)
+        parts = parts_of(_OPTION, url)
         self._host = parts.hostname or ""
         self._scheme = parts.scheme
-        self._port = parts.port or _PORTS[parts.scheme]
+        self._port = parts.port or PORTS[parts.scheme]
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._authority = _authority(self._host, parts.port)
         self._trust = trust
@@ -130,31 +129,6 @@ def _judged(response: http.client.HTTPResponse, content: bytes) -> Answer | str:
     if response.length:
         return "closed the connection within its answer"
     return Answer(response.status, content)
-
-
-def _checked(url: str) -> SplitResult:
-    """Return the parts of a URL. Errors do not quote it: it may hold a password."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ConfigError(f"{_OPTION} is no URL") from None
-    if parts.scheme not in _PORTS or not parts.hostname or port == 0 or any(not "!" <= one <= "~" for one in url):
-        raise ConfigError(f"{_OPTION} must be an https:// URL with a host, in ASCII")
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError(
-            f"{_OPTION} has a user or password, which it cannot: give sasl_oauthbearer_client_credentials_client_id and _client_secret"
-        )
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise ConfigError(f"{_OPTION} is http, which would send secrets to {parts.hostname} unencrypted: give an https:// URL")
-    return parts
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _authority(host: str, port: int | None) -> str:
@@ -302,7 +276,7 @@ def _proxy(host: str) -> _Proxy | None:
         ConfigError: it is no HTTP proxy. The text does not quote it: it may hold a password.
     """
     url = urllib.request.getproxies().get("https")
-    if not url or _is_loopback(host) or urllib.request.proxy_bypass(host):
+    if not url or is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -312,7 +286,7 @@ def _proxy(host: str) -> _Proxy | None:
     if parts.scheme != "http" or not parts.hostname:
         raise ConfigError("https_proxy must be an http:// URL: other kinds of proxies are not for token endpoints")
     user = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return _Proxy(parts.hostname, port or _PORTS["http"], f"Basic {base64.b64encode(user.encode()).decode()}" if user else "")
+    return _Proxy(parts.hostname, port or PORTS["http"], f"Basic {base64.b64encode(user.encode()).decode()}" if user else "")
 
 
 def _ask_for_tunnel(bounded: _BoundedSocket, authority: str, proxy: _Proxy) -> None:

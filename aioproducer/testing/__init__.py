@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.recording import RecordingProducer
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
+    from aioproducer.testing.security.oauthbearer import ListenerTokens, unsecured_token
     from aioproducer.testing.token_server import TokenServer
 
 __all__ = [
@@ -26,9 +27,11 @@ __all__ = [
     "KafkaServer",
     "ListenerSecurity",
     "ListenerTls",
+    "ListenerTokens",
     "RecordingProducer",
     "TokenServer",
     "run_jumping",
+    "unsecured_token",
 ]
 
 _HOMES = {
@@ -39,9 +42,11 @@ _HOMES = {
     "KafkaServer": "kafka_server",
     "ListenerSecurity": "security.listener",
     "ListenerTls": "security.listener",
+    "ListenerTokens": "security.oauthbearer",
     "RecordingProducer": "recording",
     "TokenServer": "token_server",
     "run_jumping": "jumping",
+    "unsecured_token": "security.oauthbearer",
 }
 
 # a type checker that saw this function would accept every name

@@ -111,6 +111,7 @@ class TokenServer:
         lifetime: the seconds for which tokens are valid.
         tls: the certificate of the server, for https; None: http.
         assertion_key: the public key that verifies assertions, PEM; None: no assertion is taken.
+        clock: returns the seconds since 1970, for the dates of tokens and assertions; it is called in threads of the server.
     """
 
     def __init__(
@@ -122,9 +123,10 @@ class TokenServer:
         lifetime: float = 300.0,
         tls: ServerCertificate | None = None,
         assertion_key: bytes | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._tls = None if tls is None else _server_context(tls)
-        self._issuer = _Issuer(dict(clients or {}), {"iss": issuer, "aud": audience}, lifetime, assertion_key)
+        self._issuer = _Issuer(dict(clients or {}), {"iss": issuer, "aud": audience}, lifetime, assertion_key, clock)
         self._port = 0
         self._listening: _Listening | None = None
 
@@ -198,6 +200,10 @@ class TokenServer:
         """
         return self._issuer.token(subject, lifetime, claims if scope is None else {"scope": scope, **claims})
 
+    def verify(self, token: str) -> Mapping[str, Any] | None:
+        """Return the claims of a token that this server signed, for `ListenerTokens(verify=...)` of a fake cluster; None: it is another."""
+        return self._issuer.verified_token(token)
+
 
 class _Issuer:
     """Recognizes clients and signs tokens, in any thread. Arguments are as of `TokenServer`.
@@ -206,11 +212,19 @@ class _Issuer:
         requests: the requests so far.
     """
 
-    def __init__(self, clients: Mapping[str, str], claims: Mapping[str, str], lifetime: float, assertion_key: bytes | None) -> None:
+    def __init__(
+        self,
+        clients: Mapping[str, str],
+        claims: Mapping[str, str],
+        lifetime: float,
+        assertion_key: bytes | None,
+        clock: Callable[[], float],
+    ) -> None:
         self.requests: list[TokenRequest] = []
         self._clients = clients
         self._claims = claims
         self._lifetime = lifetime
+        self._clock = clock
         self._assertion_key = None if assertion_key is None else serialization.load_pem_public_key(assertion_key)
         self._key = rsa.generate_private_key(65537, _RSA_BITS)
         self._lock = threading.Lock()
@@ -219,7 +233,7 @@ class _Issuer:
 
     def token(self, subject: str, lifetime: float | None, claims: Mapping[str, Any]) -> str:
         """Return a signed token."""
-        now = int(time.time())
+        now = int(self._clock())
         payload = {**self._claims, "sub": subject, "iat": now, "jti": str(uuid.uuid4())}
         payload["exp"] = now + int(self._lifetime if lifetime is None else lifetime)
         unsigned = f"{_encoded({'alg': 'RS256', 'kid': _KEY_ID, 'typ': 'JWT'})}.{_encoded({**payload, **claims})}"
@@ -248,7 +262,7 @@ class _Issuer:
     def answer(self, form: Mapping[str, str], authorization: str) -> tuple[HTTPStatus, dict[str, Any]]:
         """Return the status and the fields of the answer to a request, and record it."""
         assertion = form.get("client_assertion", "") or form.get("assertion", "")
-        claims = self._verified(assertion)
+        claims = self._verified_assertion(assertion)
         client: str | None = None
         authentication: Literal["basic", "assertion", "none"] = "none"
         if authorization:
@@ -284,27 +298,38 @@ class _Issuer:
                 return name
         return None
 
-    def _verified(self, assertion: str) -> dict[str, Any] | None:
-        """Return the header and the claims of an assertion, merged; None: it is not valid."""
-        unsigned, _, signature = assertion.rpartition(".")
-        try:
-            header, claims = (json.loads(_decoded(part)) for part in unsigned.split("."))
-            self._verify(header["alg"], unsigned.encode(), _decoded(signature))
-            is_valid = claims["nbf"] <= time.time() < claims["exp"]
-        except (ValueError, KeyError, TypeError, InvalidSignature):
-            return None
-        return {**header, **claims} if is_valid else None
+    def verified_token(self, token: str) -> dict[str, Any] | None:
+        """Return the claims of a token that this key signed; None: it is another, or has expired."""
+        parts = _verified(token, self._key.public_key(), self._clock())
+        return None if parts is None else parts[1]
 
-    def _verify(self, algorithm: str, unsigned: bytes, signature: bytes) -> None:
-        key = self._assertion_key
-        if algorithm == "RS256" and isinstance(key, rsa.RSAPublicKey):
-            key.verify(signature, unsigned, padding.PKCS1v15(), hashes.SHA256())
-        elif algorithm == "ES256" and isinstance(key, ec.EllipticCurvePublicKey):
-            half = len(signature) // 2
-            numbers = (int.from_bytes(part, "big") for part in (signature[:half], signature[half:]))
-            key.verify(encode_dss_signature(*numbers), unsigned, ec.ECDSA(hashes.SHA256()))
-        else:
-            raise InvalidSignature
+    def _verified_assertion(self, assertion: str) -> dict[str, Any] | None:
+        """Return the header and the claims of an assertion, merged; None: it is not valid."""
+        parts = _verified(assertion, self._assertion_key, self._clock())
+        return None if parts is None else {**parts[0], **parts[1]}
+
+
+def _verified(jwt: str, key: Any, now: float) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the header and the claims of a JWT that a key verifies, and that is valid now; else None."""
+    unsigned, _, signature = jwt.rpartition(".")
+    try:
+        header, claims = (json.loads(_decoded(part)) for part in unsigned.split("."))
+        _verify(key, header["alg"], unsigned.encode(), _decoded(signature))
+        is_valid = claims.get("nbf", 0) <= now < claims["exp"]
+    except (ValueError, KeyError, TypeError, InvalidSignature):
+        return None
+    return (header, claims) if is_valid else None
+
+
+def _verify(key: Any, algorithm: str, unsigned: bytes, signature: bytes) -> None:
+    if algorithm == "RS256" and isinstance(key, rsa.RSAPublicKey):
+        key.verify(signature, unsigned, padding.PKCS1v15(), hashes.SHA256())
+    elif algorithm == "ES256" and isinstance(key, ec.EllipticCurvePublicKey):
+        half = len(signature) // 2
+        numbers = (int.from_bytes(part, "big") for part in (signature[:half], signature[half:]))
+        key.verify(encode_dss_signature(*numbers), unsigned, ec.ECDSA(hashes.SHA256()))
+    else:
+        raise InvalidSignature
 
 
 class _Listening(http.server.ThreadingHTTPServer):
