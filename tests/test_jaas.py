@@ -107,7 +107,9 @@ def test_texts_that_are_refused(text: str, why: str) -> None:
 
 def test_extensions_and_what_a_token_endpoint_is_asked_with() -> None:
     """KIP-342's extensions, as Confluent Cloud documents them; the client's id and secret go to the options of the token endpoint."""
-    text = f'{BEARER} required extension_logicalCluster="lkc-1" extension_identityPoolId=pool-1 clientId=me clientSecret="canary-a" scope=s;'
+    text = (
+        f'{BEARER} required extension_logicalCluster="lkc-1" extension_identityPoolId=pool-1 clientId=me clientSecret="canary-a" scope=s;'
+    )
     login = read_jaas("sasl.jaas.config", Secret(text))
     assert (login.family, login.others) == (
         "OAUTHBEARER",
