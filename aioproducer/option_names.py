@@ -72,7 +72,7 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (f"Kerberos is {_LATER_IS}", ("sasl.kerberos.*",)),
     (
         "classes of Java have no place here: give sasl_oauthbearer_token a function",
-        ("sasl.login.callback.handler.class", "sasl.login.class", "sasl.client.callback.handler.class", "oauthbearer_token_refresh_cb"),
+        ("sasl.login.callback.handler.class", "sasl.login.class", "sasl.client.callback.handler.class", "oauth*"),
     ),
     (
         "it is about OpenSSL in librdkafka: give an ssl_context",
