@@ -41,7 +41,7 @@ def test_passwords_are_in_no_repr() -> None:
 
 
 def test_every_listener_has_what_its_protocol_needs(tmp_path: Path) -> None:
-    """SASL's have PLAIN and both SCRAM, two of them end sessions, one wants a client certificate; ACLs are there when asked for."""
+    """SASL's have PLAIN, both SCRAM and OAUTHBEARER, two of them end sessions, one wants a client certificate; ACLs are there when asked for."""
     security = KafkaSecurity(users=USERS, session_ms=2500)
     certificates = ServerCertificates.make(tmp_path, security)
     settings = security.settings(certificates)
