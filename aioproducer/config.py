@@ -40,6 +40,7 @@ from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.secure_conflicts import settle_security
 from aioproducer.secure_options import SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
+from aioproducer.token_options import TokenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,6 +76,7 @@ _PAIRS: Final = (
     ("retry_backoff_ms", "retry_backoff_max_ms"),
     ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
     ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+    ("sasl_login_retry_backoff_ms", "sasl_login_retry_backoff_max_ms"),
     ("circuit_breaker_mute_retry_interval_ms", "circuit_breaker_mute_retry_max_interval_ms"),
 )
 
@@ -418,9 +420,11 @@ class ProducerConfig(SecureOptions):
 
 
 _SECURE: Final = {field.name for field in dataclasses.fields(SecureOptions)}
-# Options of security come last.
+_OF_TOKENS: Final = {field.name for field in dataclasses.fields(TokenOptions)}
+# Options of security come last, and those of tokens behind them.
 OPTIONS: Final[Mapping[str, Option]] = {
-    field.name: field.metadata["option"] for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: field.name in _SECURE)
+    field.name: field.metadata["option"]
+    for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: (field.name in _SECURE) + (field.name in _OF_TOKENS))
 }
 
 

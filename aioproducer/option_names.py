@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.errors import ConfigError
 from aioproducer.options import whole_number
 from aioproducer.secret import hide
+from aioproducer.secure_kinds import is_secret
 from aioproducer.secure_names import is_translated, translated
-from aioproducer.secure_options import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

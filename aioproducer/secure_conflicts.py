@@ -18,6 +18,15 @@ _log = logging.getLogger(__name__)
 
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 _TLS: Final = ("SSL", "SASL_SSL")
+_TOKENS: Final = "OAUTHBEARER"
+# Sources of tokens, of which OAUTHBEARER needs one.
+_TOKEN_SOURCES: Final = ("sasl_oauthbearer_token",)
+# The beginnings of options that are for OAUTHBEARER alone.
+_OF_TOKENS: Final = ("sasl_oauthbearer_", "sasl_login_")
+# What a mechanism sends as it is, and what else to do than to encrypt it.
+_UNENCRYPTED: Final = {"PLAIN": ("password", ", or SCRAM"), _TOKENS: ("token", "")}
+# Options of the mechanisms that have a user and a password.
+_OF_PASSWORDS: Final = ("sasl_username", "sasl_password", "sasl_token_auth")
 _ENDPOINT: Final = "ssl_endpoint_identification_algorithm"
 # aiokafka's default, which says nothing without SASL.
 _MECHANISM_BY_DEFAULT: Final = "PLAIN"
@@ -160,9 +169,38 @@ def _check_sasl(config: SecureOptions) -> None:
     mechanism = config.sasl_mechanism
     if mechanism is None:
         raise ConfigError(
-            f"security_protocol={protocol} needs sasl_mechanism, which has no default here: give PLAIN (aiokafka's default), SCRAM-SHA-256 "
-            "or SCRAM-SHA-512"
+            f"security_protocol={protocol} needs sasl_mechanism, which has no default here: give PLAIN (aiokafka's default), SCRAM-SHA-256, "
+            "SCRAM-SHA-512 or OAUTHBEARER"
         )
+    if mechanism == _TOKENS:
+        _check_tokens(config)
+    else:
+        _check_password(config, mechanism)
+    what = _UNENCRYPTED.get(mechanism)
+    if what is not None and protocol not in _TLS:
+        _log.warning("sasl_mechanism=%s with security_protocol=%s sends the %s unencrypted: use SASL_SSL%s.", mechanism, protocol, *what)
+
+
+def _check_tokens(config: SecureOptions) -> None:
+    """Check the options of OAUTHBEARER."""
+    given = set(_given(config, "sasl_"))
+    for name in _OF_PASSWORDS:
+        if name in given:
+            raise ConfigError(f"sasl_mechanism={_TOKENS} has no {name}: it has a token. Leave {name} out, or choose another mechanism")
+    sources = [name for name in _TOKEN_SOURCES if _has(config, name)]
+    if not sources:
+        raise ConfigError(f"sasl_mechanism={_TOKENS} needs {' or '.join(_TOKEN_SOURCES)}, which is not given")
+    if len(sources) > 1:
+        raise ConfigError(f"{' and '.join(sources)} are both given: keep one")
+    if config.sasl_oauthbearer_token is not None and not config.sasl_oauthbearer_token:
+        raise ConfigError(f"sasl_mechanism={_TOKENS} needs sasl_oauthbearer_token, which is empty")
+
+
+def _check_password(config: SecureOptions, mechanism: str) -> None:
+    """Check the options of PLAIN and SCRAM."""
+    for name in _given(config, "sasl_"):
+        if name.startswith(_OF_TOKENS):
+            raise ConfigError(f"{name} is for sasl_mechanism={_TOKENS}, and sasl_mechanism={mechanism}. Leave {name} out")
     for name in ("sasl_username", "sasl_password"):
         if getattr(config, name) is None:
             raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_username and sasl_password: {name} is not given")
@@ -170,5 +208,3 @@ def _check_sasl(config: SecureOptions) -> None:
         raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_password, which is empty")
     if config.sasl_token_auth and mechanism == "PLAIN":
         raise ConfigError("sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN: brokers take delegation tokens by SCRAM alone")
-    if mechanism == "PLAIN" and protocol not in _TLS:
-        _log.warning("sasl_mechanism=PLAIN with security_protocol=%s sends the password unencrypted: use SASL_SSL, or SCRAM.", protocol)

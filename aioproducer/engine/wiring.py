@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.model import Compression
     from aioproducer.net.settings import NetSettings
+    from aioproducer.net.token_keeper import TokenKeeper
 
 __all__ = ["EngineParts", "wire"]
 
@@ -90,6 +91,7 @@ class EngineParts:
     transaction_manager: TransactionManager | None
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
+    token_keeper: TokenKeeper | None
 
 
 def wire(
@@ -205,6 +207,7 @@ def wire(
             instruments.metrics.shrink,
         ],
     )
+    token_keeper = None if settings.security is None else settings.security.tokens
     gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager)
     return EngineParts(
         delivery_context,
@@ -231,6 +234,7 @@ def wire(
         transaction_manager,
         circuit_break_manager,
         gauges,
+        token_keeper,
     )
 
 

@@ -83,6 +83,7 @@ class ConnectionSetup:
             KafkaError, OSError: no address gave a connection; the text names each address and its reason.
         """
         patience = self._settings.setup.after(failures + 1, self._settings.chance())
+        await self._prepare(patience)
         reasons: list[str] = []
         for address in await self._resolve(patience):
             where = self._where if address == self._broker.host else f"{self._where} ({address})"
@@ -98,6 +99,12 @@ class ConnectionSetup:
                 reasons.append(f"{where}: {error or type(error).__name__}")
                 cause = error
         raise ConnectionLost("; ".join(reasons)) from cause
+
+    async def _prepare(self, patience: float) -> None:
+        """Wait for what the authentication needs: a connection would wait for it at the broker's expense."""
+        security = self._settings.security
+        if security is not None and security.sasl is not None:
+            await security.sasl.prepare(patience)
 
     async def _resolve(self, patience: float) -> tuple[str, ...]:
         try:

@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.recording import RecordingProducer
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
+    from aioproducer.testing.security.oauthbearer import ListenerTokens, unsecured_token
 
 __all__ = [
     "FakeCluster",
@@ -25,8 +26,10 @@ __all__ = [
     "KafkaServer",
     "ListenerSecurity",
     "ListenerTls",
+    "ListenerTokens",
     "RecordingProducer",
     "run_jumping",
+    "unsecured_token",
 ]
 
 _HOMES = {
@@ -37,8 +40,10 @@ _HOMES = {
     "KafkaServer": "kafka_server",
     "ListenerSecurity": "security.listener",
     "ListenerTls": "security.listener",
+    "ListenerTokens": "security.oauthbearer",
     "RecordingProducer": "recording",
     "run_jumping": "jumping",
+    "unsecured_token": "security.oauthbearer",
 }
 
 # a type checker that saw this function would accept every name

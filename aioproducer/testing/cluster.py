@@ -66,7 +66,7 @@ class FakeCluster(Trouble):
         verify_records: decode every record when it is appended, and answer INVALID_RECORD if it does not decode.
         transaction_version: the finalized level of `transaction.version`, 0 to 2; brokers before 4.0 do not have it.
         security: the security protocol, users, SASL mechanisms, sessions and TLS of the brokers' listeners; by default PLAINTEXT.
-        wall_clock: seconds since the epoch, for LogAppendTime.
+        wall_clock: seconds since the epoch, for LogAppendTime and the dates of tokens.
 
     Attributes:
         brokers: `FakeBroker` by number: `stop`, `start`, `pause`, `resume`, `vanish`, `retire`, `relocate`, `renumber`, `advertise`.
@@ -95,7 +95,7 @@ class FakeCluster(Trouble):
         self.versions = _versions(version, versions or {})
         self.brokers: dict[int, FakeBroker] = {}
         self._journal = Journal()
-        self.security = ClusterSecurity(security, self.brokers, self._journal)
+        self.security = ClusterSecurity(security, self.brokers, self._journal, wall_clock)
         super().__init__(_KEYS, self.brokers)
         for node_id in range(1, brokers + 1):
             self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
