@@ -55,8 +55,12 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Kafka 4.4 has it; leave it out", ("metadata.cluster.check.enable",)),
     ("here memory is always taken by need; leave it out", ("buffer.memory.allocation.strategy",)),
     (
-        f"OAuth and Kerberos {_LATER_ARE}",
-        ("sasl.kerberos.*", "sasl.login.*", "sasl.client.callback.handler.class", "https.ca.*", "*oauth*"),
+        f"token endpoints and Kerberos {_LATER_ARE}",
+        ("sasl.kerberos.*", "sasl.oauthbearer.[!e]*", "sasl.oauthbearer.expected.*", "https.ca.*", "enable.sasl.oauthbearer.unsecure.jwt"),
+    ),
+    (
+        "classes of Java have no place here: give sasl_oauthbearer_token a function",
+        ("sasl.login.callback.handler.class", "sasl.login.class", "sasl.client.callback.handler.class", "*oauth*"),
     ),
     (
         "it is about OpenSSL in librdkafka: give an ssl_context",

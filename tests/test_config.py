@@ -55,6 +55,7 @@ JAVAS_DEFAULTS = {
 RANGES = [
     (name, option.kind.low, option.kind.high, not name.endswith("_ms")) for name, option in OPTIONS.items() if option.kind.low is not None
 ]
+BEARER = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token": "canary-token"}
 # What a delegation token is used with.
 TOKEN = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "token", "sasl_password": "canary-hmac"}
 NUMBERS = [name for name, *_ in RANGES]
@@ -273,7 +274,9 @@ def test_the_lowest_value(name: str, low: int) -> None:
     """The lowest value is accepted if no other option contradicts it. A value below it never is."""
     if name != "delivery_timeout_ms":
         others = {"batch_size": 1, "buffer_memory": 62} if name == "buffer_memory" else {}
-        assert getattr(config(**{name: low, **others, **({name: 62} if others else {})}), name) >= low
+        if name.startswith("sasl_login_"):
+            others = BEARER
+        assert getattr(config(**{name: low, **others, **({name: 62} if name == "buffer_memory" else {})}), name) >= low
     below = low - 3 if name in NOTHING else low - 1
     with pytest.raises(ConfigError, match=f"{name}={below}: it is at least {low}"):
         config(**{name: below})
@@ -282,7 +285,7 @@ def test_the_lowest_value(name: str, low: int) -> None:
 @pytest.mark.parametrize(("name", "high"), [(name, high) for name, _, high, _ in RANGES if high is not None])
 def test_the_highest_value(name: str, high: int) -> None:
     """The highest value is the highest of Kafka's 32-bit fields, or of a codec's levels."""
-    room = {"buffer_memory": 2**33, "delivery_timeout_ms": 2**33, name: high}
+    room = {"buffer_memory": 2**33, "delivery_timeout_ms": 2**33, name: high, **(BEARER if name.startswith("sasl_login_") else {})}
     assert getattr(config(**room), name) == high
     with pytest.raises(ConfigError, match=f"at most {high}"):
         config(**{**room, name: high + 1})

@@ -27,7 +27,9 @@ metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.
 metrics.recording.level metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
 partitioner.class partitioner.ignore.keys partitioner.rack.aware receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
 request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms sasl.client.callback.handler.class sasl.jaas.config
-sasl.kerberos.service.name sasl.login.refresh.window.factor sasl.mechanism sasl.oauthbearer.token.endpoint.url security.protocol
+sasl.kerberos.service.name sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism sasl.oauthbearer.token.endpoint.url security.protocol
 security.providers send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.cipher.suites
 ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
 ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
@@ -124,8 +126,8 @@ def test_what_is_not_here_says_why(why: str, patterns: tuple[str, ...]) -> None:
     ("name", "why"),
     [
         ("transaction.two.phase.commit.enable", "KIP-939"),
-        ("sasl.oauthbearer.token.endpoint.url", "OAuth and Kerberos are for a later version"),
-        ("sasl.kerberos.principal", "OAuth and Kerberos are for a later version"),
+        ("sasl.oauthbearer.token.endpoint.url", "token endpoints and Kerberos are for a later version"),
+        ("sasl.kerberos.principal", "token endpoints and Kerberos are for a later version"),
         ("ssl.engine.location", "OpenSSL .* ssl_context"),
         ("ssl.provider", "the JVM's"),
         ("security.providers", "the JVM's"),

@@ -206,12 +206,13 @@ def test_what_is_hidden() -> None:
     """Text, under any name but those that are shown; and a private key, under any name."""
     key = "-----BEGIN PRIVATE KEY-----\ncanary-\n-----END PRIVATE KEY-----"
     secret = Secret(TEXT)
+    encoded, listed = TEXT.encode(), [TEXT]
     options: dict[Any, Any] = {
         "a": TEXT,
-        "b": TEXT.encode(),
+        "b": encoded,
         "c": None,
         "d": secret,
-        5: [TEXT],
+        5: listed,
         "shown": "text",
         "shown too": [1],
         "shown three": key,
@@ -220,10 +221,10 @@ def test_what_is_hidden() -> None:
     assert "canary" not in repr(options)
     assert options == {
         "a": secret,
-        "b": NotText("bytes"),
+        "b": NotText(encoded),
         "c": None,
         "d": secret,
-        5: NotText("list"),
+        5: NotText(listed),
         "shown": "text",
         "shown too": [1],
         "shown three": Secret(key),

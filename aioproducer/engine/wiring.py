@@ -208,7 +208,7 @@ def wire(
         ],
     )
     token_keeper = None if settings.security is None else settings.security.tokens
-    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager)
+    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager, token_keeper)
     return EngineParts(
         delivery_context,
         unhandled_failures,

@@ -37,6 +37,8 @@ _PATIENCE_SHARE: Final = 0.25
 _PATIENCE: Final = 2.0
 # Seconds after which a token is refreshed whose end nobody knows.
 _ASSUMED_LIFE: Final = 3600.0
+# Failures in a row after which `start` waits no longer: some four seconds, if each comes at once.
+_MANY: Final = 5
 _STOPPED: Final = "the producer does not run"
 
 
@@ -156,6 +158,11 @@ class TokenKeeper:
     def principal(self) -> str | None:
         """Return whom the token is for; None: it does not say."""
         return (self._kept.token.principal or None) if self._kept is not None else None
+
+    @property
+    def is_failing(self) -> bool:
+        """Return True if there has been no token yet, and the source failed at each of five attempts."""
+        return self._kept is None and self.failures >= _MANY
 
     @property
     def age(self) -> float | None:

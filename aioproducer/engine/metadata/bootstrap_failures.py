@@ -47,9 +47,9 @@ class BootstrapFailures:
 
     def refused(self) -> BootstrapFailed:
         """Return the error of a start that is refused; its cause is the refusal."""
-        refusal = next(node.control.last_error for node in self._nodes if node.control.refusals >= _REFUSALS)
+        refused = max(self._nodes, key=lambda node: node.control.refusals)
         raised = BootstrapFailed(f"no broker let this client in. {self._told()}")
-        raised.__cause__ = refusal
+        raised.__cause__ = refused.control.last_error
         return raised
 
     def timed_out(self, timeout: float) -> BootstrapFailed:
