@@ -30,6 +30,7 @@ _PROVIDER_CLASSES: Final = {
 _TLS: Final = ("tls", "tlsv1.2", "tlsv1.3")
 # Values that mean "no Kerberos, no OAuth" in aiokafka and kafka-python. Such an option has no effect, and is left out.
 _NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
+    "sasl.client.callback.handler.class": ("software.amazon.msk.auth.iam.iamclientcallbackhandler", None),
     "sasl.kerberos.service.name": ("kafka", None),
     "sasl.kerberos.domain.name": (None,),
     "sasl.kerberos.name": (None,),

@@ -90,7 +90,10 @@ def test_references_in_one_field() -> None:
         (f'{BEARER} required password="canary-a";', "an option is not known: it is clientId or clientSecret or scope or extension_"),
         (f"{BEARER} required extension_a=b extension_a=c;", "extension_a is given twice"),
         ('com.sun.security.auth.module.Krb5LoginModule required keyTab="canary-a";', "Krb5LoginModule is for a later version"),
-        ('software.amazon.msk.auth.iam.IAMLoginModule required x="canary-a";', "IAMLoginModule is for a later version"),
+        (
+            'software.amazon.msk.auth.iam.IAMLoginModule required x="canary-a";',
+            "an option is not known: it is awsProfileName or awsRoleArn or",
+        ),
         ('com.example.MyLoginModule required password="canary-a";', "com.example.MyLoginModule is not known here: it is org.apache"),
     ],
 )
@@ -107,7 +110,9 @@ def test_texts_that_are_refused(text: str, why: str) -> None:
 
 def test_extensions_and_what_a_token_endpoint_is_asked_with() -> None:
     """KIP-342's extensions, as Confluent Cloud documents them; the client's id and secret go to the options of the token endpoint."""
-    text = f'{BEARER} required extension_logicalCluster="lkc-1" extension_identityPoolId=pool-1 clientId=me clientSecret="canary-a" scope=s;'
+    text = (
+        f'{BEARER} required extension_logicalCluster="lkc-1" extension_identityPoolId=pool-1 clientId=me clientSecret="canary-a" scope=s;'
+    )
     login = read_jaas("sasl.jaas.config", Secret(text))
     assert (login.family, login.others) == (
         "OAUTHBEARER",

@@ -68,6 +68,40 @@ def test_options_that_contradict(options: dict[str, Any], text: str) -> None:
     assert "canary-" not in str(refused.value)
 
 
+MODULE = "software.amazon.msk.auth.iam.IAMLoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ("", {}),
+        ('awsProfileName="orders"', {"sasl_aws_profile_name": "orders"}),
+        (
+            f'awsRoleArn="{ROLE}" awsRoleSessionName="orders-1" awsStsRegion="eu-west-1"',
+            {"sasl_aws_role_arn": ROLE, "sasl_aws_role_session_name": "orders-1"},
+        ),
+        ('awsDebugCreds=true awsMaxRetries="7" awsMaxBackOffTimeMs="500"', {}),
+    ],
+)
+def test_properties_of_java(options: str, fields: dict[str, str]) -> None:
+    """Those of Amazon's documentation, with its login module and its callback handler."""
+    config = ProducerConfig.from_mapping(
+        {
+            "bootstrap.servers": BROKER,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "AWS_MSK_IAM",
+            "sasl.jaas.config": f"{MODULE} {options};",
+            "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        }
+    )
+    assert config == ProducerConfig(bootstrap_servers=BROKER, **IAM, **fields)
+
+
+def test_the_module_of_another_mechanism() -> None:
+    with pytest.raises(ConfigError, match="IAMLoginModule, and sasl_mechanism=PLAIN: the module is for AWS_MSK_IAM"):
+        ProducerConfig.from_mapping({"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{MODULE};"})
+
+
 @pytest.mark.asyncio
 async def test_without_the_extra_one_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start fails before a connection is made."""

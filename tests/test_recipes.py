@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msk_service import ACCESS_KEY, SECRET_KEY, MskAuthority, offline
 from whole import jumping
 
 from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerConfig, TransactionError
 from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, CredentialsRefused
 from aioproducer.secret import Secret
-from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls
+from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.wire.schema import message
 
@@ -48,6 +49,8 @@ class Service:
         mechanisms: empty: the service asks for a client certificate.
         user: whom the service takes the client for.
         users: passwords by user.
+        tokens: the bearer tokens that it takes.
+        package: what the recipe needs of an extra.
         variables: what the environment holds.
         files: contents by their paths below /etc/kafka.
         own_authority: whether the client gets the CA's certificate from the service; otherwise the system trusts it.
@@ -61,6 +64,8 @@ class Service:
     mechanisms: tuple[str, ...] = ()
     user: str = "orders"
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tokens: ListenerTokens | None = None
+    package: str = ""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     own_authority: bool = False
@@ -74,7 +79,7 @@ class Service:
     def security(self) -> ListenerSecurity:
         server = CA.server(*self.names)
         tls = ListenerTls(server) if self.mechanisms else ListenerTls(server, client_auth="required", client_authority=CA)
-        more: dict[str, Any] = {"mechanisms": self.mechanisms, "users": self.users} if self.mechanisms else {}
+        more: dict[str, Any] = {"mechanisms": self.mechanisms, "users": self.users, "tokens": self.tokens} if self.mechanisms else {}
         return ListenerSecurity(self.protocol, tls=tls, **more)
 
 
@@ -92,6 +97,16 @@ SERVICES = {
         mechanisms=("SCRAM-SHA-512",),
         users={"orders": "canary-msk"},
         variables={"MSK_USERNAME": "orders", "MSK_PASSWORD": "canary-msk"},
+    ),
+    "msk-iam": Service(
+        bootstrap=msk(9098),
+        brokers=msk(9098),
+        names=("*.demo.a1b2c3.c2.kafka.eu-central-1.amazonaws.com",),
+        mechanisms=("OAUTHBEARER",),
+        user=f"arn:aws:iam::123456789012:user/{ACCESS_KEY}",
+        tokens=ListenerTokens(unsecured=False, verify=MskAuthority("eu-central-1", {ACCESS_KEY: SECRET_KEY})),
+        package="aws_msk_iam_sasl_signer",
+        variables={"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY},
     ),
     # one address for all brokers, which is the service's
     "event-hubs": Service(
@@ -175,8 +190,9 @@ def mapping(name: str, folder: pathlib.Path) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def serving(service: Service, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FakeCluster, Dialer]]:
     """Run a service at its addresses, and give its user what the recipe refers to."""
-    for variable, value in service.variables.items():
-        monkeypatch.setenv(variable, value)
+    if service.package:
+        pytest.importorskip(service.package, reason="the recipe needs an extra: pip install 'aioproducer[msk]'")
+    offline(monkeypatch, folder, **service.variables)
     for path, content in service.files.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(content)
@@ -230,12 +246,16 @@ async def test_the_service_is_strict(name: str, tmp_path: pathlib.Path, monkeypa
     """The fake refuses a recipe without its proof of identity, and the recipe refuses another's certificate: neither passes unseen."""
     service = SERVICES[name]
     good = mapping(name, tmp_path)
-    if service.mechanisms:
+    if service.tokens is not None:
+        bad = good
+    elif service.mechanisms:
         other = next(mechanism for mechanism in ("PLAIN", "SCRAM-SHA-512") if mechanism != good["sasl_mechanism"])
         bad = {**good, "sasl_mechanism": other} if other not in service.mechanisms else {**good, "sasl_password": "canary-wrong"}
     else:
         bad = {key: value for key, value in good.items() if key not in {"ssl_certificate_location", "ssl_key_location"}}
     async with serving(service, tmp_path, monkeypatch) as (cluster, dialer):
+        if service.tokens is not None:
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-wrong")
         with pytest.raises(BootstrapFailed) as refused:
             await Producer(ProducerConfig.from_mapping(bad), dialer=dialer).start()
         assert isinstance(refused.value.__cause__, CredentialsRefused)
