@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.endpoint_options import EndpointOptions
 from aioproducer.errors import ConfigError
 from aioproducer.options import Kind, option
 from aioproducer.secure_kinds import read_text
@@ -41,7 +42,7 @@ def _matching(pattern: str, values: str) -> Kind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MskOptions:
+class MskOptions(EndpointOptions):
     """Holds whose credentials of AWS are signed, and for which region."""
 
     sasl_aws_region: str | None = option(

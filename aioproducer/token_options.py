@@ -110,5 +110,3 @@ class TokenOptions(MskOptions):
     sasl_login_retry_backoff_max_ms: float = option(
         Yielding(10_000), number(1, unit="ms"), "the longest pause after a token could not be had"
     )
-
-    # The token endpoint

@@ -17,6 +17,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.recording import RecordingProducer
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
     from aioproducer.testing.security.oauthbearer import ListenerTokens, unsecured_token
+    from aioproducer.testing.token_server import TokenServer
 
 __all__ = [
     "FakeCluster",
@@ -28,6 +29,7 @@ __all__ = [
     "ListenerTls",
     "ListenerTokens",
     "RecordingProducer",
+    "TokenServer",
     "run_jumping",
     "unsecured_token",
 ]
@@ -42,6 +44,7 @@ _HOMES = {
     "ListenerTls": "security.listener",
     "ListenerTokens": "security.oauthbearer",
     "RecordingProducer": "recording",
+    "TokenServer": "token_server",
     "run_jumping": "jumping",
     "unsecured_token": "security.oauthbearer",
 }
