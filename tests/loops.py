@@ -171,10 +171,15 @@ _ON_UVLOOP = {
             test_a_certificate_that_kubernetes_swaps
             test_a_password_in_a_file
             test_a_password_that_changes_in_the_file_first
+            test_a_token_in_a_file
+            test_a_token_in_a_file_that_is_renewed_late
             test_a_user_who_is_renamed
             test_a_vault_that_is_sealed_for_a_minute
             test_a_vault_that_stays_sealed
             test_brokers_that_change_before_the_bundle_does
+        """,
+        "tests/net/test_msk.py": """
+            test_an_hour_of_records
         """,
         "tests/test_recipes.py": """
             test_event_hubs_closes_idle_connections

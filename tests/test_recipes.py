@@ -17,14 +17,14 @@ from msk_service import ACCESS_KEY, SECRET_KEY, MskAuthority, offline
 from whole import jumping
 
 from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerConfig, TransactionError
-from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, CredentialsRefused
+from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, CredentialsRefused, TokenUnavailable
 from aioproducer.secret import Secret
-from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens
+from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens, TokenServer
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from aioproducer.interfaces import Receiver
     from aioproducer.testing.security.listener import SecurityProtocol
@@ -50,9 +50,12 @@ class Service:
         user: whom the service takes the client for.
         users: passwords by user.
         tokens: the bearer tokens that it takes.
+        endpoint: where the recipe fetches tokens; the test has an endpoint of its own there.
         package: what the recipe needs of an extra.
         variables: what the environment holds.
         files: contents by their paths below /etc/kafka.
+        bad: options, and `bad_variables` variables, with which the service does not let the client in.
+        refusal: the error in that case.
         own_authority: whether the client gets the CA's certificate from the service; otherwise the system trusts it.
         release: of Kafka, whose requests the service speaks.
         unknown: requests that the service does not speak.
@@ -65,9 +68,13 @@ class Service:
     user: str = "orders"
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     tokens: ListenerTokens | None = None
+    endpoint: str = ""
     package: str = ""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    bad: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    bad_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    refusal: type[AuthenticationFailed] = CredentialsRefused
     own_authority: bool = False
     release: str = "4.3"
     unknown: tuple[str, ...] = ()
@@ -76,10 +83,11 @@ class Service:
     def protocol(self) -> SecurityProtocol:
         return "SASL_SSL" if self.mechanisms else "SSL"
 
-    def security(self) -> ListenerSecurity:
+    def security(self, endpoint: TokenServer) -> ListenerSecurity:
+        tokens = dataclasses.replace(self.tokens, verify=endpoint.verify) if self.tokens is not None and self.endpoint else self.tokens
         server = CA.server(*self.names)
         tls = ListenerTls(server) if self.mechanisms else ListenerTls(server, client_auth="required", client_authority=CA)
-        more: dict[str, Any] = {"mechanisms": self.mechanisms, "users": self.users, "tokens": self.tokens} if self.mechanisms else {}
+        more: dict[str, Any] = {"mechanisms": self.mechanisms, "users": self.users, "tokens": tokens} if self.mechanisms else {}
         return ListenerSecurity(self.protocol, tls=tls, **more)
 
 
@@ -96,6 +104,7 @@ SERVICES = {
         names=("*.demo.a1b2c3.c2.kafka.eu-central-1.amazonaws.com",),
         mechanisms=("SCRAM-SHA-512",),
         users={"orders": "canary-msk"},
+        bad={"sasl_mechanism": "PLAIN"},
         variables={"MSK_USERNAME": "orders", "MSK_PASSWORD": "canary-msk"},
     ),
     "msk-iam": Service(
@@ -107,6 +116,7 @@ SERVICES = {
         tokens=ListenerTokens(unsecured=False, verify=MskAuthority("eu-central-1", {ACCESS_KEY: SECRET_KEY})),
         package="aws_msk_iam_sasl_signer",
         variables={"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY},
+        bad_variables={"AWS_SECRET_ACCESS_KEY": "canary-wrong"},
     ),
     # one address for all brokers, which is the service's
     "event-hubs": Service(
@@ -116,7 +126,20 @@ SERVICES = {
         mechanisms=("PLAIN",),
         user="$ConnectionString",
         users={"$ConnectionString": CONNECTION},
+        bad={"sasl_username": "orders"},
         variables={"EVENT_HUBS_CONNECTION_STRING": CONNECTION},
+        release="2.4",
+        unknown=TRANSACTIONS,
+    ),
+    "event-hubs-entra": Service(
+        bootstrap=("demo.servicebus.windows.net:9093",),
+        brokers=("demo.servicebus.windows.net:9093",),
+        names=("*.servicebus.windows.net",),
+        mechanisms=("OAUTHBEARER",),
+        tokens=ListenerTokens(unsecured=False, scope=("https://demo.servicebus.windows.net/.default",)),
+        endpoint="https://login.microsoftonline.com/00000000-0000-0000-0000-000000000000/oauth2/v2.0/token",
+        variables={"AZURE_CLIENT_SECRET": "canary-oauth"},
+        bad={"sasl_oauthbearer_scope": "https://other.servicebus.windows.net/.default"},
         release="2.4",
         unknown=TRANSACTIONS,
     ),
@@ -128,12 +151,36 @@ SERVICES = {
         user="ABCDEFGH12345678",
         users={"ABCDEFGH12345678": "canary-confluent"},
         variables={"CONFLUENT_API_KEY": "ABCDEFGH12345678", "CONFLUENT_API_SECRET": "canary-confluent"},
+        bad={"sasl_mechanism": "SCRAM-SHA-512"},
+    ),
+    "confluent-cloud-oauth": Service(
+        bootstrap=("pkc-12345.eu-central-1.aws.confluent.cloud:9092",),
+        brokers=tuple(f"b{number}-pkc-12345.eu-central-1.aws.confluent.cloud:9092" for number in range(3)),
+        names=("*.eu-central-1.aws.confluent.cloud",),
+        mechanisms=("OAUTHBEARER",),
+        tokens=ListenerTokens(unsecured=False, extensions={"logicalCluster": "lkc-123456", "identityPoolId": "pool-1a2b"}),
+        endpoint="https://idp.example.com/oauth2/token",
+        variables={"OAUTH_CLIENT_SECRET": "canary-oauth"},
+        bad={"sasl_oauthbearer_extensions": {"logicalCluster": "lkc-123456"}},
+    ),
+    "keycloak": Service(
+        bootstrap=("kafka.example.com:9093",),
+        brokers=("kafka-1.example.com:9093", "kafka-2.example.com:9093"),
+        names=("kafka.example.com", "kafka-1.example.com", "kafka-2.example.com"),
+        mechanisms=("OAUTHBEARER",),
+        tokens=ListenerTokens(unsecured=False, audience="kafka"),
+        endpoint="https://keycloak.example.com/realms/kafka/protocol/openid-connect/token",
+        files={"ca.crt": CA.pem, "keycloak/client-secret": b"canary-oauth\n"},
+        bad={"sasl_oauthbearer_client_credentials_client_secret": "canary-wrong"},
+        refusal=TokenUnavailable,
+        own_authority=True,
     ),
     "aiven-mtls": Service(
         bootstrap=("kafka-demo.aivencloud.com:21701",),
         brokers=("203.0.113.1:21701", "203.0.113.2:21701"),
         names=("kafka-demo.aivencloud.com", "203.0.113.1", "203.0.113.2"),
         files={"ca.pem": CA.pem, "service.cert": CLIENT.chain_pem, "service.key": CLIENT.key_pem},
+        bad={"ssl_certificate_location": None, "ssl_key_location": None},
         own_authority=True,
     ),
     "aiven-scram": Service(
@@ -143,6 +190,7 @@ SERVICES = {
         mechanisms=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
         user="avnadmin",
         users={"avnadmin": "canary-aiven"},
+        bad={"sasl_password": "canary-wrong"},
         variables={"AIVEN_PASSWORD": "canary-aiven"},
         files={"ca.pem": CA.pem},
         own_authority=True,
@@ -152,6 +200,7 @@ SERVICES = {
         brokers=tuple(f"demo-broker-{number}.demo-kafka-brokers.kafka.svc:9093" for number in range(3)),
         names=("demo-kafka-bootstrap.kafka.svc", "*.demo-kafka-brokers.kafka.svc"),
         files={"cluster-ca/ca.crt": CA.pem, "user/user.crt": CLIENT.chain_pem, "user/user.key": CLIENT.key_pem},
+        bad={"ssl_certificate_location": None, "ssl_key_location": None},
         own_authority=True,
     ),
     "redpanda": Service(
@@ -160,6 +209,7 @@ SERVICES = {
         names=("*.d4e5f6.fmc.prd.cloud.redpanda.com",),
         mechanisms=("SCRAM-SHA-256", "SCRAM-SHA-512"),
         users={"orders": "canary-redpanda"},
+        bad={"sasl_mechanism": "PLAIN"},
         variables={"REDPANDA_PASSWORD": "canary-redpanda"},
     ),
 }
@@ -183,12 +233,25 @@ class Dialer:
         return await self._network.dial(host, port, receiver)
 
 
-def mapping(name: str, folder: pathlib.Path) -> dict[str, Any]:
-    return tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8").replace(FOLDER, str(folder)))
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[TokenServer]:
+    """The token endpoint of all recipes that fetch tokens."""
+    with TokenServer({"orders": "canary-oauth"}, tls=CA.server()) as server:
+        yield server
+
+
+def mapping(name: str, folder: pathlib.Path, endpoint: TokenServer) -> dict[str, Any]:
+    """Return the options of a recipe. The files are in another folder, and the token endpoint is another one."""
+    text = (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
+    if SERVICES[name].endpoint:
+        text = text.replace(SERVICES[name].endpoint, endpoint.url)
+    return tomllib.loads(text.replace(FOLDER, str(folder)))
 
 
 @contextlib.asynccontextmanager
-async def serving(service: Service, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FakeCluster, Dialer]]:
+async def serving(
+    service: Service, folder: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[FakeCluster, Dialer]]:
     """Run a service at its addresses, and give its user what the recipe refers to."""
     if service.package:
         pytest.importorskip(service.package, reason="the recipe needs an extra: pip install 'aioproducer[msk]'")
@@ -204,7 +267,7 @@ async def serving(service: Service, folder: pathlib.Path, monkeypatch: pytest.Mo
     async with FakeCluster(
         len(service.brokers),
         memory=True,
-        security=service.security(),
+        security=service.security(endpoint),
         version=service.release,
         versions=dict.fromkeys(service.unknown),
     ) as cluster:
@@ -224,11 +287,13 @@ async def serving(service: Service, folder: pathlib.Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", SERVICES)
 @jumping
-async def test_a_recipe_reaches_its_service(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recipe_reaches_its_service(
+    name: str, tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Records go to every broker, by the names that the service advertises, as the recipe's user."""
     service = SERVICES[name]
-    async with serving(service, tmp_path, monkeypatch) as (cluster, dialer):
-        async with Producer(ProducerConfig.from_mapping(mapping(name, tmp_path)), dialer=dialer) as producer:
+    async with serving(service, tmp_path, endpoint, monkeypatch) as (cluster, dialer):
+        async with Producer(ProducerConfig.from_mapping(mapping(name, tmp_path, endpoint)), dialer=dialer) as producer:
             for partition in range(len(service.brokers)):
                 await producer.send_and_wait("orders", b"v", partition=partition)
         assert len(cluster.values("orders")) == len(service.brokers)
@@ -242,25 +307,20 @@ async def test_a_recipe_reaches_its_service(name: str, tmp_path: pathlib.Path, m
 
 @pytest.mark.parametrize("name", SERVICES)
 @jumping
-async def test_the_service_is_strict(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_service_is_strict(name: str, tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake refuses a recipe without its proof of identity, and the recipe refuses another's certificate: neither passes unseen."""
     service = SERVICES[name]
-    good = mapping(name, tmp_path)
-    if service.tokens is not None:
-        bad = good
-    elif service.mechanisms:
-        other = next(mechanism for mechanism in ("PLAIN", "SCRAM-SHA-512") if mechanism != good["sasl_mechanism"])
-        bad = {**good, "sasl_mechanism": other} if other not in service.mechanisms else {**good, "sasl_password": "canary-wrong"}
-    else:
-        bad = {key: value for key, value in good.items() if key not in {"ssl_certificate_location", "ssl_key_location"}}
-    async with serving(service, tmp_path, monkeypatch) as (cluster, dialer):
-        if service.tokens is not None:
-            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-wrong")
+    good = mapping(name, tmp_path, endpoint)
+    async with serving(service, tmp_path, endpoint, monkeypatch) as (cluster, dialer):
+        for variable, value in service.bad_variables.items():
+            monkeypatch.setenv(variable, value)
         with pytest.raises(BootstrapFailed) as refused:
-            await Producer(ProducerConfig.from_mapping(bad), dialer=dialer).start()
-        assert isinstance(refused.value.__cause__, CredentialsRefused)
+            await Producer(ProducerConfig.from_mapping({**good, **service.bad}), dialer=dialer).start()
+        assert isinstance(refused.value.__cause__, service.refusal)
+        for variable in service.bad_variables:
+            monkeypatch.setenv(variable, service.variables[variable])
         stranger = CertificateAuthority("another CA").server(*service.names)
-        cluster.security.change(tls=dataclasses.replace(service.security().tls, certificate=stranger))
+        cluster.security.change(tls=dataclasses.replace(service.security(endpoint).tls, certificate=stranger))
         with pytest.raises(BootstrapFailed) as distrusted:
             await Producer(ProducerConfig.from_mapping(good), dialer=dialer).start()
         assert isinstance(distrusted.value.__cause__, CertificateNotTrusted)
@@ -268,9 +328,9 @@ async def test_the_service_is_strict(name: str, tmp_path: pathlib.Path, monkeypa
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_recipe_has_references_in_place_of_secrets(name: str, tmp_path: pathlib.Path) -> None:
+def test_a_recipe_has_references_in_place_of_secrets(name: str, tmp_path: pathlib.Path, endpoint: TokenServer) -> None:
     """So a recipe may be committed, and its config pickled."""
-    config = ProducerConfig.from_mapping(mapping(name, tmp_path))
+    config = ProducerConfig.from_mapping(mapping(name, tmp_path, endpoint))
     secrets = [value for value in (getattr(config, field.name) for field in dataclasses.fields(config)) if isinstance(value, Secret)]
     assert all(secret.reference for secret in secrets)
     assert pickle.loads(pickle.dumps(config)) == config
@@ -318,10 +378,12 @@ def event_hubs_codecs(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize(("codec", "is_taken"), [("none", True), ("gzip", True), ("lz4", False), ("zstd", False), ("snappy", False)])
 @jumping
-async def test_event_hubs_takes_gzip_alone(codec: str, *, is_taken: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_hubs_takes_gzip_alone(
+    codec: str, *, is_taken: bool, tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A record in another codec fails at once, and is certainly not written."""
-    options = {**mapping("event-hubs", tmp_path), "compression_type": codec}
-    async with serving(SERVICES["event-hubs"], tmp_path, monkeypatch) as (cluster, dialer):
+    options = {**mapping("event-hubs", tmp_path, endpoint), "compression_type": codec}
+    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (cluster, dialer):
         event_hubs_codecs(cluster)
         async with Producer(ProducerConfig.from_mapping(options), dialer=dialer) as producer:
             delivery = await producer.send("orders", b"v" * 1000)
@@ -335,10 +397,10 @@ async def test_event_hubs_takes_gzip_alone(codec: str, *, is_taken: bool, tmp_pa
 
 
 @jumping
-async def test_event_hubs_without_transactions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_hubs_without_transactions(tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of a commit names the request that the service does not speak, and nothing is written."""
-    options = {**mapping("event-hubs", tmp_path), "transactional_id": "orders-1", "max_block_ms": 2000, "close_timeout_ms": 500}
-    async with serving(SERVICES["event-hubs"], tmp_path, monkeypatch) as (cluster, dialer):
+    options = {**mapping("event-hubs", tmp_path, endpoint), "transactional_id": "orders-1", "max_block_ms": 2000, "close_timeout_ms": 500}
+    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (cluster, dialer):
         async with Producer(ProducerConfig.from_mapping(options), dialer=dialer) as producer:
             await producer.begin_transaction()
             delivery = await producer.send("orders", b"v")
@@ -351,10 +413,10 @@ async def test_event_hubs_without_transactions(tmp_path: pathlib.Path, monkeypat
 
 
 @jumping
-async def test_event_hubs_closes_idle_connections(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_hubs_closes_idle_connections(tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe's producer closes them first: no record meets a connection that is dead without a word."""
-    async with serving(SERVICES["event-hubs"], tmp_path, monkeypatch) as (cluster, dialer):
-        async with Producer(ProducerConfig.from_mapping(mapping("event-hubs", tmp_path)), dialer=dialer) as producer:
+    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (cluster, dialer):
+        async with Producer(ProducerConfig.from_mapping(mapping("event-hubs", tmp_path, endpoint)), dialer=dialer) as producer:
             await producer.send_and_wait("orders", b"1")
             dials = len(cluster.security.dials)
             await asyncio.sleep(239)

@@ -1,4 +1,4 @@
-"""Certificates, authorities, passwords and users that change while a producer runs: row 102 of the catalogue of faults, end to end.
+"""Certificates, authorities, passwords, tokens and users that change while a producer runs: row 102 of the catalogue of faults, end to end.
 
 What is read of files and references at one dial stands in tests/net/test_tls_contexts.py; here whole producers send on.
 """
@@ -17,7 +17,7 @@ from tls_peers import client_context
 from whole import jumping, running
 
 from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer
-from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls
+from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens, unsecured_token
 from aioproducer.testing.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ async def secured(protocol: Any, tls: ListenerTls | None = None, **more: Any) ->
         yield cluster
 
 
-async def sending(producer: Producer[Any, Any], seconds: float) -> int:
-    """Send a record each 100 ms. Returns their number; each is acknowledged."""
+async def sending(producer: Producer[Any, Any], seconds: float, every: float = 0.1) -> int:
+    """Send a record each `every` seconds. Returns their number; each is acknowledged."""
     loop = asyncio.get_running_loop()
     until, sent = loop.time() + seconds, []
     while loop.time() < until:
         sent.append(await producer.send("orders", b"%d" % len(sent)))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(every)
     await asyncio.gather(*sent)
     return len(sent)
 
@@ -233,6 +233,77 @@ async def test_a_user_who_is_renamed(tmp_path: pathlib.Path) -> None:
         cluster.security.revoke("orders-1")
         assert_whole(cluster, await streaming)
         assert users(cluster) == ["orders-1", "orders-2"]
+
+
+# Tokens
+
+
+EPOCH = 1_900_000_000.0
+"""Seconds since 1970 at the zero of the loop's clock."""
+
+
+def wall() -> float:
+    return asyncio.get_running_loop().time() + EPOCH
+
+
+def token(seconds: float) -> dict[str, bytes]:
+    return {"token": unsecured_token("orders", seconds, now=wall(), canary="canary-claim").encode() + b"\n"}
+
+
+@contextlib.asynccontextmanager
+async def with_tokens() -> AsyncIterator[FakeCluster]:
+    security = ListenerSecurity("SASL_PLAINTEXT", mechanisms=(), tokens=ListenerTokens())
+    async with FakeCluster(memory=True, security=security, wall_clock=wall) as cluster:
+        cluster.create_topic("orders")
+        yield cluster
+
+
+def by_reference(path: pathlib.Path) -> dict[str, Any]:
+    return {"sasl_oauthbearer_token": f"${{file:{path}}}"}
+
+
+def by_url(path: pathlib.Path) -> dict[str, Any]:
+    return {"sasl_oauthbearer_token_endpoint_url": path.absolute().as_uri()}
+
+
+@pytest.mark.parametrize("named", [by_reference, by_url])
+@jumping
+async def test_a_token_in_a_file(named: Any, tmp_path: pathlib.Path) -> None:
+    """Kubernetes renews a service account's token at 80 % of its life: each renewal of a session has the new one, and no connection is lost."""
+    mounted = MountedFiles(tmp_path / "tokens", token(600))
+    options = {"sasl_mechanism": "OAUTHBEARER", "wall_clock": wall, **named(mounted.folder / "token")}
+    async with with_tokens() as cluster, running(cluster, **options) as (_, producer):
+        streaming = asyncio.ensure_future(sending(producer, 3600, 10))
+        await asyncio.sleep(1)
+        dials = len(cluster.security.dials)
+        for _ in range(7):
+            await asyncio.sleep(480)
+            mounted.swap(token(600))
+        assert_whole(cluster, await streaming)
+        logins = cluster.security.authentications
+        assert {(login.principal, login.error) for login in logins} == {("orders", 0)}
+        assert sum(login.is_renewal for login in logins) >= 6
+        assert cluster.security.expired_sessions == []
+        assert len(cluster.security.dials) == dials
+
+
+@jumping
+async def test_a_token_in_a_file_that_is_renewed_late(tmp_path: pathlib.Path) -> None:
+    """After its end records wait, and arrive when the file has a token again; the reason says since when it has expired."""
+    mounted = MountedFiles(tmp_path / "tokens", token(100))
+    options = {"sasl_mechanism": "OAUTHBEARER", "wall_clock": wall, **by_reference(mounted.folder / "token")}
+    async with with_tokens() as cluster, running(cluster, **options) as (_, producer):
+        await producer.send_and_wait("orders", b"0")
+        await asyncio.sleep(130)
+        waiting = await producer.send("orders", b"1")
+        await asyncio.sleep(60)
+        assert not waiting.done()
+        told = producer.explain()
+        mounted.swap(token(100))
+        await waiting
+        assert_whole(cluster, 2)
+    assert "the token expired" in told
+    assert "canary-" not in told
 
 
 # Functions that give a context
