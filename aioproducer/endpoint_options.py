@@ -22,12 +22,12 @@ __all__ = ["ALGORITHMS", "RETRIEVERS", "EndpointOptions"]
 
 ALGORITHMS: Final = ("RS256", "ES256")
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer."
-# Java's class that chooses one of the others by the URL and the other options, as here None does.
+# It chooses client credentials or a file, by the URL.
 _DEFAULT: Final = "DefaultJwtRetriever"
-RETRIEVERS: Final = ("ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever", "FileJwtRetriever")
-# librdkafka names the grant.
+RETRIEVERS: Final = (_DEFAULT, "ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever", "FileJwtRetriever")
+# librdkafka names the grant; the first is its default, and Java's for a server.
 _GRANTS: Final = {
-    "client_credentials": "ClientCredentialsJwtRetriever",
+    "client_credentials": _DEFAULT,
     "urn:ietf:params:oauth:grant-type:jwt-bearer": "JwtBearerJwtRetriever",
 }
 
@@ -42,17 +42,13 @@ def _url(name: str, value: Any) -> str | None:
     return text
 
 
-def _retriever(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
+def _retriever(name: str, value: Any) -> str:
     word = value.strip() if isinstance(value, str) else type_name(value)
     word = _GRANTS.get(word.lower(), word.removeprefix(_PACKAGE))
-    if word == _DEFAULT:
-        return None
     if word in RETRIEVERS:
         return word
-    known = ", ".join((_DEFAULT, *RETRIEVERS))
-    raise ConfigError(f"{name}={word!r}: it is {known}, or a grant: {' or '.join(_GRANTS)}. Other classes: give sasl_oauthbearer_token")
+    known = ", ".join((*RETRIEVERS, *_GRANTS))
+    raise ConfigError(f"{name}={word!r}: it is one of {known}. In place of another class, give sasl_oauthbearer_token a function")
 
 
 def _algorithm(name: str, value: Any) -> str:
@@ -71,10 +67,10 @@ class EndpointOptions:
         Kind("https://..., http:// of this machine, file:///path, a pathlib.Path, or None", _url),
         "where tokens of OAUTHBEARER are fetched: a token endpoint of OpenID Connect, or a file that another program renews",
     )
-    sasl_oauthbearer_jwt_retriever_class: str | None = option(
-        None,
-        Kind("a class of Java's, or a grant of librdkafka's; None: by the URL", _retriever),
-        f"how tokens are fetched: {', '.join(RETRIEVERS)}; None, and Java's {_DEFAULT}: the first, or the last for a file",
+    sasl_oauthbearer_jwt_retriever_class: str = option(
+        _DEFAULT,
+        Kind(", ".join((*RETRIEVERS, *_GRANTS)), _retriever),
+        "how tokens are fetched: by client credentials, as JWT bearer, or from a file; by default a file or client credentials, by the URL",
         librdkafka=("sasl.oauthbearer.grant.type",),
     )
     sasl_oauthbearer_client_credentials_client_id: str | None = option(

@@ -22,6 +22,7 @@ _RETRIEVER: Final = "sasl_oauthbearer_jwt_retriever_class"
 _ID: Final = "sasl_oauthbearer_client_credentials_client_id"
 _SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  (the option's name)
 _URLENCODE: Final = "sasl_oauthbearer_header_urlencode"
+_DEFAULT: Final = "DefaultJwtRetriever"
 _SCOPE: Final = "sasl_oauthbearer_scope"
 _ASSERTION: Final = "sasl_oauthbearer_assertion_"
 _CA: Final = ("https_ca_location", "https_ca_pem")
@@ -99,7 +100,7 @@ def check_endpoint_options(config: EndpointOptions, given: Collection[str]) -> N
 
 def _way(config: EndpointOptions, given: Collection[str], *, is_file: bool) -> _Way:
     retriever = config.sasl_oauthbearer_jwt_retriever_class
-    if retriever is not None and is_file != (retriever == _FILE.retriever):
+    if retriever != _DEFAULT and is_file != (retriever == _FILE.retriever):
         raise ConfigError(f"{_RETRIEVER}={retriever} is not for {_URL} with {'a file' if is_file else 'a server'}: leave {_RETRIEVER} out")
     if is_file:
         return _FILE

@@ -99,11 +99,19 @@ def jwt_claims(token: str) -> JwtClaims:
         return JwtClaims()
     if not isinstance(claims, dict):
         return JwtClaims()
-    expires_at: Any = claims.get("exp")
     subject: Any = claims.get("sub")
-    is_known = isinstance(expires_at, (int, float)) and not isinstance(expires_at, bool) and math.isfinite(expires_at)
     is_shown = isinstance(subject, str) and subject.isprintable()
-    return JwtClaims(float(expires_at) if is_known else None, subject[:_LONGEST_PRINCIPAL] if is_shown else "")
+    return JwtClaims(_seconds(claims.get("exp")), subject[:_LONGEST_PRINCIPAL] if is_shown else "")
+
+
+def _seconds(expires_at: object) -> float | None:
+    if isinstance(expires_at, bool) or not isinstance(expires_at, (int, float)):
+        return None
+    try:
+        seconds = float(expires_at)
+    except OverflowError:
+        return None
+    return seconds if math.isfinite(seconds) else None
 
 
 class RefreshPolicy(NamedTuple):

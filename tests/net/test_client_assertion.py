@@ -184,6 +184,9 @@ def test_a_ready_assertion_that_is_none(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "assertion.jwt"
     with pytest.raises(ConfigError, match=r"sasl_oauthbearer_assertion_file=.*assertion\.jwt cannot be read: No such file"):
         AssertionFile(str(path)).make()
+    path.write_text("${env:HOME}")
+    with pytest.raises(ConfigError, match="has a reference, which is read in options alone"):
+        AssertionFile(str(path)).make()
     path.write_text(" \n")
     with pytest.raises(ConfigError, match=r"sasl_oauthbearer_assertion_file=.*assertion\.jwt is empty"):
         AssertionFile(str(path)).make()

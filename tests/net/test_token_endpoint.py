@@ -195,25 +195,12 @@ def test_http_on_a_port_of_https_and_the_other_way(endpoint: TokenServer) -> Non
 
 
 @pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("http://id.example.com/token", "is http, which would send secrets to id.example.com unencrypted"),
-        ("http://127.0.0.1.example.com/", "is http"),
-        ("ftp://id.example.com/", "must be an https:// URL"),
-        ("id.example.com/token", "must be an https:// URL"),
-        ("https:///token", "must be an https:// URL"),
-        ("https://id.example.com:0/", "must be an https:// URL"),
-        ("https://id.example.com:port/canary-a", "is no URL"),
-        ("https://[::1/canary-a", "is no URL"),
-        ("https://id.example.com/to ken", "must be an https:// URL"),
-        ("https://id.example.com/\r\nX-canary-a: 1", "must be an https:// URL"),
-        ("https://orders:canary-a@id.example.com/", "has a user or password, which it cannot"),
-    ],
+    "url", ["http://id.example.com/token", "https://orders:canary-a@id.example.com/", "https://id.example.com:port/canary-a"]
 )
-def test_urls_that_are_refused(url: str, reason: str) -> None:
-    """At construction, and without quoting a URL, as it may hold a secret."""
-    with pytest.raises(ConfigError, match=reason) as caught:
-        TokenEndpoint(url, EndpointTrust())
+def test_urls_that_are_refused(url: str) -> None:
+    """At construction, and without quoting a URL; tests/test_endpoint_options.py has each of them."""
+    with pytest.raises(ConfigError, match="sasl_oauthbearer_token_endpoint_url ") as caught:
+        TokenEndpoint(url, SYSTEMS)
     assert not is_shown(str(caught.value))
 
 
@@ -311,6 +298,7 @@ def test_what_a_token_is_known_to_be(fields: dict[str, Any], expires_at: float |
         (b"[" * 200_000, "answers what is no JSON object"),
         (answer_of(access_token=7), "answers without an access_token"),
         (answer_of(access_token=" "), "answers without an access_token"),
+        (answer_of(access_token="${file:/etc/passwd}"), "answers without an access_token"),
         (answer_of(expires_in=0), "answers expires_in=0: the token has expired"),
         (answer_of(expires_in=-5), "answers expires_in=-5: the token has expired"),
         (answer_of(expires_in=True), "answers an expires_in that is no number of seconds (bool)"),
@@ -319,7 +307,7 @@ def test_what_a_token_is_known_to_be(fields: dict[str, Any], expires_at: float |
         (answer_of(expires_in=10**400), "answers an expires_in that is no number of seconds (int)"),
         (answer_of(expires_in=float("nan")), "answers an expires_in that is no number of seconds (float)"),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_answers_that_are_no_token(body: bytes, reason: str) -> None:
     with answering(http_answer(body)) as (url, _):
