@@ -11,7 +11,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.jumping import run_jumping
     from aioproducer.testing.kafka_cluster import KafkaCluster
-    from aioproducer.testing.kafka_security import KafkaSecurity
+    from aioproducer.testing.kafka_security import KafkaSecurity, OidcValidator
     from aioproducer.testing.kafka_server import KafkaServer
     from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.recording import RecordingProducer
@@ -28,6 +28,7 @@ __all__ = [
     "ListenerSecurity",
     "ListenerTls",
     "ListenerTokens",
+    "OidcValidator",
     "RecordingProducer",
     "TokenServer",
     "run_jumping",
@@ -43,6 +44,7 @@ _HOMES = {
     "ListenerSecurity": "security.listener",
     "ListenerTls": "security.listener",
     "ListenerTokens": "security.oauthbearer",
+    "OidcValidator": "kafka_security",
     "RecordingProducer": "recording",
     "TokenServer": "token_server",
     "run_jumping": "jumping",

@@ -12,7 +12,8 @@ The listeners, by the names that `address` takes:
     PLAINTEXT               for the node itself, its tools and `KafkaServer`'s methods; User:ANONYMOUS
     SSL                     TLS without a client certificate; User:ANONYMOUS
     MTLS                    TLS with `ssl.client.auth=required`; the principal is the certificate's common name
-    SASL_PLAINTEXT          PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, the latter two with delegation tokens, too
+    SASL_PLAINTEXT          PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, the latter two with delegation tokens, too; OAUTHBEARER with unsecured
+                            JWTs, as `aioproducer.testing.unsecured_token` makes them
     SASL_SSL                the same over TLS
     SESSIONS_PLAINTEXT      as SASL_PLAINTEXT, with `connections.max.reauth.ms`
     SESSIONS_SSL            as SASL_SSL, with `connections.max.reauth.ms`
@@ -56,6 +57,7 @@ LISTENERS: Final[Mapping[Listener, str]] = {
 ADVERTISED_HOST: Final = "localhost"
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _ITERATIONS: Final = 4096  # the fewest that Kafka takes
+_TOKENS: Final = "OAUTHBEARER"
 _PACKAGE: Final = "org.apache.kafka.common.security"
 _OIDC: Final = "OIDC_"
 
@@ -165,9 +167,13 @@ class KafkaSecurity:
             return self.oidc.settings(prefix)
         users = " ".join(f'user_{user}="{_escaped(password)}"' for user, password in self.users.items())
         return {
-            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM)),
+            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM, _TOKENS)),
             f"{prefix}.plain.sasl.jaas.config": f"{_PACKAGE}.plain.PlainLoginModule required {users};",
             **{f"{prefix}.{name.lower()}.sasl.jaas.config": f"{_PACKAGE}.scram.ScramLoginModule required;" for name in _SCRAM},
+            # the broker logs in, too, as whom it likes
+            f"{prefix}.{_TOKENS.lower()}.sasl.jaas.config": (
+                f'{_PACKAGE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+            ),
         }
 
 

@@ -35,6 +35,7 @@ WAYS = (
     Way("SESSIONS_SSL", "SCRAM-SHA-256"),
     Way("SESSIONS_PLAINTEXT", "SCRAM-SHA-512"),
     Way("SESSIONS_SSL", "SCRAM-SHA-512", is_token=True),
+    Way("SESSIONS_PLAINTEXT", "OAUTHBEARER"),
 )
 _SLACK = 0.05 * SESSION  # a renewal begins at 95 % at the latest
 _UNACKNOWLEDGED = 40  # of ten records a batch: more than five batches in flight

@@ -69,7 +69,8 @@ def unsecured_token(user: str, seconds: float = 3600.0, *, now: float | None = N
         claims: more claims, such as `scope`. They replace those that are made here; None leaves one out.
     """
     issued_at = time.time() if now is None else now
-    told = {"sub": user, "iat": issued_at, "exp": issued_at + seconds, **claims}
+    # Kafka counts whole milliseconds, and refuses what was issued within the one that has not ended
+    told = {"sub": user, "iat": int(issued_at), "exp": issued_at + seconds, **claims}
     body = {name: value for name, value in told.items() if value is not None}
     return ".".join((_encoded({"alg": "none"}), _encoded(body), ""))
 
