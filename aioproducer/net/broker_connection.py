@@ -13,11 +13,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TokenUnavailable, TransportError
 from aioproducer.net.connection_setup import ConnectionSetup
-from aioproducer.net.tls import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.connection import Connection
     from aioproducer.net.settings import NetSettings
-    from aioproducer.net.tls import TlsFacts
+    from aioproducer.net.tls import TlsFacts, TlsStream
 
 __all__ = ["BrokerConnection"]
 
@@ -122,8 +121,10 @@ class BrokerConnection:
     @property
     def tls(self) -> TlsFacts | None:
         """Return what was agreed on with the broker by TLS; None: there is no connection, or it is not encrypted."""
-        stream = None if self.connection is None else self.connection.stream
-        return stream.facts if isinstance(stream, TlsStream) else None
+        security = self._settings.security
+        if self.connection is None or security is None or security.tls is None:
+            return None
+        return cast("TlsStream", self.connection.stream).facts
 
     @property
     def in_flight(self) -> int:

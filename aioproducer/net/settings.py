@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.net.observer import UNSEEN
-from aioproducer.net.security import security_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,5 +76,14 @@ def net_settings(
         max_idle=max(config.connections_max_idle_ms, 0) / 1000,
         canonical_bootstrap=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         rebootstraps=config.metadata_recovery_strategy == "rebootstrap",
-        security=security_of(config, chance, wall_clock),
+        security=_security(config, chance, wall_clock),
     )
+
+
+def _security(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float]) -> Security | None:
+    if config.security_protocol == "PLAINTEXT":
+        return None
+    # PLAINTEXT loads nothing of TLS and SASL
+    from aioproducer.net.security import security_of  # noqa: PLC0415
+
+    return security_of(config, chance, wall_clock)

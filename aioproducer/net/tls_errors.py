@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import TransportError
     from aioproducer.net.tls_contexts import TlsContexts
 
-__all__ = ["CLOSED_AFTER_GREETING", "after_handshake", "in_handshake", "no_name", "refusal"]
-
-CLOSED_AFTER_GREETING: Final = " after ApiVersions was answered: does the listener want SASL (security_protocol={})?"
+__all__ = ["after_handshake", "in_handshake", "no_name", "refusal"]
 
 # OpenSSL's numbers (X509_V_ERR_*), by the reason; {name} is the name that was checked.
 _VERIFICATION: Final = {
