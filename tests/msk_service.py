@@ -97,13 +97,15 @@ _DENIED = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><E
 
 @contextlib.contextmanager
 def sts(*, key: str = "", secret: str = "", session: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """Serve AssumeRole over loopback HTTP: with these credentials, or with AccessDenied. Yields its URL and the requests."""
+    """Serve AssumeRole over loopback HTTP: with these credentials, or with AccessDenied. Yields its URL and the requests, with their region."""
     asked: list[dict[str, str]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            asked.append({name: values[0] for name, values in parse_qs(body).items()})
+            # Credential=KEY/DATE/REGION/sts/aws4_request
+            region = self.headers["Authorization"].split("/")[2]
+            asked.append({name: values[0] for name, values in parse_qs(body).items()} | {"region": region})
             answer = (_ROLE.format(key=key, secret=secret, session=session) if key else _DENIED).encode()
             self.send_response(200 if key else 403)
             self.send_header("Content-Length", str(len(answer)))

@@ -72,7 +72,7 @@ def test_a_token_of_a_role(session_name: str | None, tmp_path: pathlib.Path, mon
         token = MskTokens(REGION, role_arn=ROLE, role_session_name=session_name).fetch().text.reveal()
     assert MskAuthority(REGION, {"ASIAROLE": "canary-role"}, {"ASIAROLE": "canary-session"})(token) is not None
     [request] = asked
-    assert (request["Action"], request["RoleArn"]) == ("AssumeRole", ROLE)
+    assert (request["Action"], request["RoleArn"], request["region"]) == ("AssumeRole", ROLE, REGION)
     assert request["RoleSessionName"] == (session_name or "MSKSASLDefaultSession")
 
 
