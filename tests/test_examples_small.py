@@ -60,6 +60,14 @@ def test_scram() -> None:
     assert "refuses user 'alice' by SCRAM-SHA-512: SASL_AUTHENTICATION_FAILED (58)" in refused
 
 
+def test_token_function() -> None:
+    """Tokens and sessions are renewed while orders are sent; a function that fails is told by its type, without its text."""
+    sent, failed = run("token_function.py")
+    assert re.fullmatch(r"40 orders of orders-service, sessions renewed: True, tokens: [3-5]", sent)
+    assert failed.startswith("no token: no broker let this client in.")
+    assert failed.endswith("the token function raised ConnectionError")
+
+
 def test_mtls() -> None:
     """The second connection has the certificate that was written meanwhile."""
     assert run("mtls.py") == ["['with the first certificate', 'with the second certificate']", "known as orders-service, orders-service-2"]
