@@ -106,6 +106,17 @@ class Secret:
         return self._read()
 
     @property
+    def file(self) -> Path | None:
+        """Return the file that a reference names; None: it names none. The file is not looked for, but for one whose name has a colon."""
+        match = _REFERENCE.fullmatch(self.reference or "")
+        if match is None or match["provider"] == "env":
+            return None
+        path, _, name = match["place"].rpartition(":")
+        if match["provider"] == "dir":
+            return Path(path) / name
+        return Path(path if path and not Path(match["place"]).is_file() else match["place"])
+
+    @property
     def is_encodable(self) -> bool:
         """Return whether UTF-8 has all characters of the text. A reference is not read for that."""
         return self.reference is not None or _is_encodable(self._read())

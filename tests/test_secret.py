@@ -5,18 +5,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import pathlib
 import pickle
 import pprint
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from frames import shown_by
 
 from aioproducer.errors import ConfigError
 from aioproducer.secret import NotText, Secret, hide, is_reference
-
-if TYPE_CHECKING:
-    import pathlib
 
 TEXT = "canary-alice"
 
@@ -229,3 +227,17 @@ def test_what_is_hidden() -> None:
         "shown too": [1],
         "shown three": Secret(key),
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        ("${file:/etc/token}", "/etc/token"),
+        ("${file:/etc/secrets.properties:token}", "/etc/secrets.properties"),
+        ("${dir:/etc/secrets:token}", "/etc/secrets/token"),
+        ("${env:TOKEN}", None),
+        ("canary-token", None),
+    ],
+)
+def test_the_file_of_a_reference(text: str, file: str | None) -> None:
+    assert Secret(text).file == (None if file is None else pathlib.Path(file))

@@ -7,7 +7,8 @@
 4. A call that blocks runs in a daemon thread. One that takes too long is left alone, and the next attempt has a thread of its own; while
    four calls hang, none is added.
 5. A token's end is converted to the loop's time when the token comes, so a wall clock that jumps later changes nothing.
-6. A broker that refuses the token makes the next authentication wait for a new one, if there is one.
+6. A token in a file is read anew when its file has changed, which is looked for at each authentication.
+7. A broker that refuses the token makes the next authentication wait for a new one, if there is one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ConfigError, TokenUnavailable
@@ -92,10 +94,14 @@ class TokenKeeper:
         # A broker refused the token that is kept.
         self._is_doubted = False
         self._not_before = 0.0
+        # Of a source in a file: returns what changes with the file; what it was at the latest fetch; and the look that is under way.
+        self._stamp: Callable[[], object] | None = getattr(source, "stamp", None)
+        self._stamped: object = None
+        self._looking: asyncio.Future[object] | None = None
         self._changed = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
         # Calls that took too long and have not returned.
-        self._hanging: list[asyncio.Future[Token]] = []
+        self._hanging: list[asyncio.Future[tuple[object, Token]]] = []
 
     # For connections
 
@@ -108,6 +114,8 @@ class TokenKeeper:
         Raises:
             TokenUnavailable: that fetch failed, or the time is over; the fetch goes on.
         """
+        if self._stamp is not None and self._kept is not None:
+            await self._look(self._stamp)
         kept = self._kept
         now = self._loop.time()
         if kept is None or now >= kept.ends_at or self._is_doubted:
@@ -121,6 +129,18 @@ class TokenKeeper:
         if self.last_error is None:
             raise self._unavailable(f"no token from {self._source.name} within {timeout:.1f} s")
         raise self._unavailable(str(self.last_error)) from self.last_error
+
+    async def _look(self, stamp: Callable[[], object]) -> None:
+        """Let the token be fetched anew if its file has changed. Connections that look at the same time share one look."""
+        if self._looking is None or self._looking.done():
+            self._looking = in_daemon_thread(stamp, "token")
+        done, _ = await asyncio.wait({self._looking}, timeout=_PATIENCE)
+        seen = self._looking.result() if done else None
+        if seen not in {None, self._stamped}:
+            # also if it cannot be read: it is read once for each change
+            self._stamped = seen
+            self._is_doubted = True
+            self._changed.set()
 
     async def _outcome(self, timeout: float) -> None:
         """Wait until a fetch has succeeded or failed, or the time is over."""
@@ -259,12 +279,19 @@ class TokenKeeper:
         self._hanging = [call for call in self._hanging if not call.done()]
         if len(self._hanging) >= _MOST_HANGING:
             raise self._unavailable(f"{len(self._hanging)} calls of it have not returned")
-        call = in_daemon_thread(self._source.fetch, "token")
+        call = in_daemon_thread(partial(_stamped, self._stamp, self._source.fetch), "token")
         done, _ = await asyncio.wait({call}, timeout=timeout)
         if not done:
             self._hanging.append(call)
             raise self._unavailable(f"no answer within {timeout:g} s")
-        return call.result()
+        # a file that changes while it is read is read once more
+        self._stamped, token = call.result()
+        return token
 
     def _unavailable(self, reason: str) -> TokenUnavailable:
         return TokenUnavailable(reason, "token", "OAUTHBEARER")
+
+
+def _stamped(stamp: Callable[[], object] | None, fetch: Callable[[], Token]) -> tuple[object, Token]:
+    """Return the stamp of a file, and the token that was read after it."""
+    return (None if stamp is None else stamp()), fetch()

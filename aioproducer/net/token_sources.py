@@ -73,6 +73,16 @@ class TextSource:
     def __init__(self, text: Secret) -> None:
         self._text = text
 
+    def stamp(self) -> object:
+        """Return what changes when the file changes that a reference names; None: there is no such file. The call may block."""
+        file = self._text.file
+        try:
+            status = None if file is None else file.stat()
+        except OSError:
+            return None
+        # a swap of symlinks, as Kubernetes makes, changes the inode
+        return None if status is None else (status.st_mtime_ns, status.st_ino, status.st_size)
+
     def fetch(self) -> Token:
         """Return the token.
 

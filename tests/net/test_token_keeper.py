@@ -321,7 +321,7 @@ def test_a_token_that_a_broker_refuses_is_replaced() -> None:
         async with keeping(source) as (keeper, _):
             first = await keeper.token(1.0)
             keeper.refused(Token(Secret("canary-of-before"), None, ""))
-            assert await keeper.token(1.0) is first
+            assert await keeper.token(5.0) is first
             keeper.refused(first)
             second = await keeper.token(5.0)
             assert second is not first
@@ -419,3 +419,33 @@ def test_fault_100_a_function_that_hangs_is_left_alone(monkeypatch: pytest.Monke
     source.release.set()
     for thread in source.threads:
         thread.join(5)
+
+
+class FileSource(Source):
+    """Gives tokens of a file, whose stamp a test changes."""
+
+    changed = 1
+
+    def stamp(self) -> object:
+        return self.changed
+
+
+def test_a_file_that_changes_is_read_once_for_each_change() -> None:
+    """Also if it cannot be used then: later authentications get the old token at once."""
+
+    async def main() -> None:
+        source = FileSource()
+        async with keeping(source) as (keeper, _):
+            first = await keeper.token(5.0)
+            assert await keeper.token(5.0) is first
+            source.changed = 2
+            source.results = [ConfigError("the file is empty")] * 5
+            assert await keeper.token(5.0) is first
+            began = now()
+            assert await keeper.token(5.0) is first
+            assert now() == began
+            source.results.clear()
+            source.changed = 3
+            assert await keeper.token(20.0) is not first
+
+    run(main())

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from frames import shown_by
 from whole import jumping, running
 
-from aioproducer import BootstrapFailed, Producer, ProducerClosed
+from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerClosed
 from aioproducer.errors import TokenUnavailable
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, unsecured_token
 
@@ -329,3 +331,90 @@ async def test_stop_ends_a_fetch() -> None:
         await producer.stop()
         with pytest.raises(ProducerClosed):
             await starting
+
+
+@pytest.mark.parametrize("is_swapped", [False, True], ids=["written", "symlink swapped"])
+@jumping
+async def test_a_token_file_that_changes_is_read_at_the_next_authentication(tmp_path: pathlib.Path, is_swapped: bool) -> None:
+    """Long before the old token would end; a file that is gone leaves the old token."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("canary-first")
+    second.write_text("canary-second")
+    file = tmp_path / "token"
+    file.symlink_to(first) if is_swapped else file.write_text("canary-first")
+    both = {"canary-first": "alice", "canary-second": "alice"}
+    async with (
+        secured(session_ms=10_000, unsecured=False, opaque=both) as cluster,
+        running(cluster, **login(f"${{file:{file}}}")) as (_, producer),
+    ):
+        await stream(producer, 12)
+        if is_swapped:
+            (tmp_path / "new").symlink_to(second)
+            (tmp_path / "new").rename(file)
+        else:
+            file.write_text("canary-second")
+        await stream(producer, 10)
+        cluster.security.change(tokens=ListenerTokens(unsecured=False, opaque={"canary-second": "alice"}))
+        file.unlink()
+        await stream(producer, 20)
+        assert renewals(cluster) >= 4
+        assert [done.error for done in cluster.security.authentications if done.error] == []
+
+
+def test_a_function_that_blocks_holds_up_neither_the_loop_nor_the_end() -> None:
+    """In real time: its second call hangs. Records go on, `stop` does not wait for it, and nor does the end of the loop."""
+    release = threading.Event()
+    calls: list[threading.Thread] = []
+
+    def source() -> str:
+        calls.append(threading.current_thread())
+        if len(calls) > 1:
+            release.wait(60)
+        return unsecured_token("alice", 3.0)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        security = ListenerSecurity("SASL_PLAINTEXT", tokens=ListenerTokens())
+        async with FakeCluster(memory=True, security=security) as cluster:
+            cluster.create_topic("orders")
+            options: dict[str, Any] = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token": source}
+            options |= {"sasl_login_refresh_window_factor": 0.5, "sasl_login_refresh_window_jitter": 0}
+            async with Producer(**cluster.client_options, **options) as producer:
+                while len(calls) < 2:
+                    await producer.send_and_wait("orders", b"x")
+                    await asyncio.sleep(0.01)
+                for _ in range(10):
+                    await producer.send_and_wait("orders", b"x")
+                began = loop.time()
+            assert loop.time() - began < 1
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < 20
+    assert calls[1].daemon
+    assert calls[1].is_alive()
+    release.set()
+    calls[1].join(10)
+
+
+@jumping
+async def test_fault_103_records_without_a_token_fail_by_their_deadline() -> None:
+    """The error names the source, and that the record is certainly not written. When tokens come again, records go on by themselves."""
+    async with secured() as cluster:
+        tokens = Tokens(10.0)
+        async with running(cluster, delivery_timeout_ms=6000, request_timeout_ms=2000, **login(tokens)) as (_, producer):
+            await producer.send_and_wait("orders", b"x")
+            tokens.results = [RuntimeError("canary-text")] * 1000
+            await asyncio.sleep(12)
+            cluster.disconnect_all()
+            await asyncio.sleep(20)
+            dials = len(cluster.security.dials)
+            with pytest.raises(DeliveryError, match="the token function raised RuntimeError") as caught:
+                await producer.send_and_wait("orders", b"lost")
+            assert caught.value.persisted is Persisted.NO
+            assert "canary" not in shown_by(caught.value)
+            assert len(cluster.security.dials) == dials
+            tokens.results.clear()
+            await asyncio.sleep(15)
+            await producer.send_and_wait("orders", b"y")
+            assert cluster.values("orders") == [b"x", b"y"]
