@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OF_ENDPOINTS", "check_endpoint_options"]
 
-# The beginnings of options that are for OAUTHBEARER alone, and whose names do not begin as those of its other options.
+# The beginnings of options that are for OAUTHBEARER alone, and that begin otherwise than its other options.
 OF_ENDPOINTS: Final = ("https_ca_",)
 
 _URL: Final = "sasl_oauthbearer_token_endpoint_url"
@@ -61,7 +61,7 @@ class _Way(NamedTuple):
     excludes: tuple[str, ...]
 
 
-# The first way whose class, or whose option that proves the identity, is given.
+# The class, or the options of the client's identity, choose one.
 _FILE: Final = _Way("FileJwtRetriever", "a file of a token", (), _OF_SERVERS)
 _JWT_BEARER: Final = _Way("JwtBearerJwtRetriever", "the grant of JWT bearers", (_ASSERTIONS,), (_ID, _SECRET, _URLENCODE))
 _ASSERTED: Final = _Way("ClientCredentialsJwtRetriever", "client credentials with an assertion", (), (_SECRET, _URLENCODE))
@@ -90,11 +90,7 @@ def check_endpoint_options(config: EndpointOptions, given: Collection[str]) -> N
     for first, second in _EXCLUDES:
         if first in given and second in given:
             raise ConfigError(f"{first} and {second} are both given: keep one")
-    way = _way(config, given, is_file=file_of(url) is not None)
-    _check_way(way, given)
-    for name in _SIGNED:
-        if name in given and not any(key in given for key in _KEYS):
-            raise ConfigError(f"{name} needs {' or '.join(_KEYS)}, which is not given")
+    _check_way(_way(config, given, is_file=file_of(url) is not None), given)
     _check_values(config, given, url)
 
 
@@ -116,6 +112,9 @@ def _check_way(way: _Way, given: Collection[str]) -> None:
     for names in way.needs:
         if not any(name in given for name in names):
             raise ConfigError(f"{_URL} with {way.what} needs {' or '.join(names)}, which is not given")
+    for name in _SIGNED:
+        if name in given and not any(key in given for key in _KEYS):
+            raise ConfigError(f"{name} needs {' or '.join(_KEYS)}, which is not given")
 
 
 def _check_values(config: EndpointOptions, given: Collection[str], url: str) -> None:

@@ -41,7 +41,7 @@ async def main() -> None:
             users = {f"{login.principal}" for login in cluster.security.authentications}
             print(f"{len(cluster.values('orders'))} orders of {', '.join(users)}, tokens refreshed: {len(endpoint.requests) > 1}")
             try:
-                async with Producer(**options, **{secret: "canary-wrong"}, max_block_ms=1000):
+                async with Producer(**options, **{secret: "canary-wrong"}):
                     pass
             except BootstrapFailed as error:
                 print(f"refused: {error}")

@@ -171,18 +171,22 @@ class SignedAssertion:
             key = self._key()
         except ConfigError as error:
             return str(error)
-        # cryptography's errors may quote what they read; a key that is encrypted, and none that is, is a TypeError
+        # cryptography's errors may quote what they read
         except Exception as error:  # noqa: BLE001
-            if isinstance(error, TypeError):
-                return f"{where} is encrypted, and there is no {_PASSPHRASE}" if self._passphrase is None else f"{where} is not encrypted"
-            given = "" if self._passphrase is None else f", or {_PASSPHRASE} is not its passphrase"
-            return f"{where} is no private key in PEM{given}"
+            return f"{where} {self._fault(error)}"
         if self._algorithm == "RS256" and isinstance(key, rsa.RSAPrivateKey):
             return _rs256(key, unsigned)
         if self._algorithm == "ES256" and isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
             return _es256(key, unsigned)
         wanted = "of type RSA" if self._algorithm == "RS256" else "on the curve P-256"
         return f"sasl_oauthbearer_assertion_algorithm={self._algorithm} needs a key {wanted}, and that of {where} is another"
+
+    def _fault(self, error: Exception) -> str:
+        """Return why the key cannot be read."""
+        # of a key that is encrypted, and of one that is not, each by itself
+        if isinstance(error, TypeError):
+            return f"is encrypted, and there is no {_PASSPHRASE}" if self._passphrase is None else "is not encrypted"
+        return "is no private key in PEM" + ("" if self._passphrase is None else f", or {_PASSPHRASE} is not its passphrase")
 
     def _key(self) -> Any:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415

@@ -204,20 +204,23 @@ def _token(body: bytes, asked_at: float, client: str) -> Token | str:
     if fields is None:
         return "answers what is no JSON object"
     text = fields.get("access_token") or fields.get("id_token")
-    if not isinstance(text, str) or not text.strip():
-        return "answers without an access_token"
-    token = Secret(text.strip())
-    # it would be read: a server must not choose a file of this machine
-    if token.reference is not None:
+    token = Secret(text.strip()) if isinstance(text, str) else Secret("")
+    # a reference would be read: a server must not choose a file of this machine
+    if not token or token.reference is not None:
         return "answers without an access_token"
     seconds = _seconds(fields.get("expires_in"))
     if isinstance(seconds, str):
         return seconds
-    claims = jwt_claims(text.strip())
-    ends = [one for one in (claims.expires_at, None if seconds is None else asked_at + seconds) if one is not None]
+    claims = jwt_claims(token.reveal())
+    return Token(token, _end(claims.expires_at, seconds, asked_at), claims.principal or client)
+
+
+def _end(expires_at: float | None, seconds: float | None, asked_at: float) -> float | None:
+    """Return the end of a token, by the claim `exp` and by `expires_in`; None: neither is known."""
+    ends = [one for one in (expires_at, None if seconds is None else asked_at + seconds) if one is not None]
     # this machine's clock may be wrong, and then `exp` means little: `expires_in` is relative
     ends = [end for end in ends if end > asked_at] or ends
-    return Token(token, min(ends, default=None), claims.principal or client)
+    return min(ends, default=None)
 
 
 def _seconds(value: Any) -> float | str | None:

@@ -285,8 +285,14 @@ def _proxy(host: str) -> _Proxy | None:
         raise ConfigError("https_proxy is no URL") from None
     if parts.scheme != "http" or not parts.hostname:
         raise ConfigError("https_proxy must be an http:// URL: other kinds of proxies are not for token endpoints")
-    user = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return _Proxy(parts.hostname, port or PORTS["http"], f"Basic {base64.b64encode(user.encode()).decode()}" if user else "")
+    return _Proxy(parts.hostname, port or PORTS["http"], _authorization(parts.username, parts.password))
+
+
+def _authorization(user: str | None, password: str | None) -> str:
+    if user is None:
+        return ""
+    login = f"{unquote(user)}:{unquote(password or '')}"
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
 def _ask_for_tunnel(bounded: _BoundedSocket, authority: str, proxy: _Proxy) -> None:

@@ -261,30 +261,32 @@ class _Issuer:
 
     def answer(self, form: Mapping[str, str], authorization: str) -> tuple[HTTPStatus, dict[str, Any]]:
         """Return the status and the fields of the answer to a request, and record it."""
-        assertion = form.get("client_assertion", "") or form.get("assertion", "")
-        claims = self._verified_assertion(assertion)
-        client: str | None = None
-        authentication: Literal["basic", "assertion", "none"] = "none"
-        if authorization:
-            authentication, client = "basic", self._basic(authorization)
-        elif assertion:
-            authentication, client = (
-                "assertion",
-                None if claims is None else form.get("client_id") or claims.get("sub") or claims.get("iss"),
-            )
-        scope = form.get("scope")
-        grant = form.get("grant_type", "")
-        self.requests.append(TokenRequest(grant, client, scope, authentication, claims or {}, time.monotonic()))
-        if grant not in {"client_credentials", _JWT_BEARER}:
+        asked = self._recognized(form, authorization)
+        self.requests.append(asked)
+        if asked.grant not in {"client_credentials", _JWT_BEARER}:
             return HTTPStatus.BAD_REQUEST, {"error": "unsupported_grant_type", "error_description": "there is no such grant here"}
         if "client_assertion" in form and form.get("client_assertion_type") != _ASSERTION_TYPE:
             return HTTPStatus.BAD_REQUEST, {"error": "invalid_request", "error_description": "client_assertion_type is not that of JWTs"}
-        if client is None and grant == _JWT_BEARER:
+        if asked.client is None and asked.grant == _JWT_BEARER:
             return HTTPStatus.BAD_REQUEST, {"error": "invalid_grant", "error_description": "the assertion is not valid"}
-        if client is None:
+        if asked.client is None:
             return HTTPStatus.UNAUTHORIZED, {"error": "invalid_client", "error_description": "no such client, or another secret"}
-        token = self.token(client, None, {} if scope is None else {"scope": scope})
+        token = self.token(asked.client, None, {} if asked.scope is None else {"scope": asked.scope})
         return HTTPStatus.OK, {"access_token": token, "token_type": "Bearer", "expires_in": int(self._lifetime)}
+
+    def _recognized(self, form: Mapping[str, str], authorization: str) -> TokenRequest:
+        """Return what a request asks, with the client that it proves to come from."""
+        grant, scope, now = form.get("grant_type", ""), form.get("scope"), time.monotonic()
+        if authorization:
+            return TokenRequest(grant, self._basic(authorization), scope, "basic", {}, now)
+        assertion = form.get("client_assertion") or form.get("assertion")
+        if not assertion:
+            return TokenRequest(grant, None, scope, "none", {}, now)
+        claims = self._verified_assertion(assertion)
+        if claims is None:
+            return TokenRequest(grant, None, scope, "assertion", {}, now)
+        client = form.get("client_id") or claims.get("sub") or claims.get("iss")
+        return TokenRequest(grant, client, scope, "assertion", claims, now)
 
     def _basic(self, authorization: str) -> str | None:
         """Return the client of a header `Authorization: Basic`; None: its secret is another."""

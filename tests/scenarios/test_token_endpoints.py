@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from whole import jumping, running
 
 from aioproducer import Producer
-from aioproducer.errors import BootstrapFailed
+from aioproducer.errors import BootstrapFailed, ConfigError
+from aioproducer.net import client_assertion
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, TokenServer
 
 if TYPE_CHECKING:
@@ -101,6 +102,34 @@ async def test_a_ready_assertion_and_a_ready_token(tmp_path: pathlib.Path) -> No
         async with running(made.cluster, **options) as (_, producer):
             await producer.send_and_wait("orders", b"x")
         assert made.principals() == {"bob"}
+        assert made.endpoint.requests == []
+
+
+@jumping
+async def test_a_token_file_is_read_anew(tmp_path: pathlib.Path) -> None:
+    """Another program renews the file shortly before each token's end; sessions go on with the new one."""
+    async with secured() as made:
+        path = tmp_path / "token"
+        path.write_text(made.endpoint.token("bob", lifetime=60))
+        options = {**made.options, "sasl_oauthbearer_token_endpoint_url": path.as_uri()}
+        async with running(made.cluster, **options) as (_, producer):
+            for second in range(150):
+                if second % 55 == 54:
+                    path.write_text(made.endpoint.token("bob", lifetime=60))
+                await producer.send_and_wait("orders", b"x")
+                await asyncio.sleep(1)
+        assert len(made.cluster.values("orders")) == 150
+        assert {one.error for one in made.cluster.security.authentications} == {0}
+
+
+@jumping
+async def test_a_key_without_cryptography(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One error, of the start, that names the extra; nothing is asked."""
+    monkeypatch.setattr(client_assertion, "find_spec", lambda _: None)
+    async with secured() as made:
+        options = {**made.cluster.client_options, **made.options, **grants(tmp_path)["JWT bearer"][0]}
+        with pytest.raises(ConfigError, match=r"pip install 'aioproducer\[crypto\]'"):
+            await Producer(**options).start()
         assert made.endpoint.requests == []
 
 

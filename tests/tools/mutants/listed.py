@@ -1222,8 +1222,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-token-endpoint-names-a-file-of-this-machine",
         "net/oidc.py",
-        "    if token.reference is not None:\n",
-        "    if False:\n",
+        "    if not token or token.reference is not None:\n",
+        "    if not token:\n",
         ("tests/net/test_token_endpoint.py",),
     ),
     Mutant(
