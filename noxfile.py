@@ -237,6 +237,13 @@ def sessions(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def tokens(session: nox.Session) -> None:
+    """Tokens, and so sessions, of 20 s on a real Kafka for 5 minutes; then a token endpoint that is away for 30 s. Behind `--`: its arguments."""
+    need_java(session)
+    run(session, "python", "-m", "tests.tools.token_sessions", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def soak(session: nox.Session) -> None:
     """50,000 records a second to a real Kafka for 30 minutes, with cut connections: memory, tasks and sockets stay flat. `--minutes`, `--rate`."""
     need_java(session)

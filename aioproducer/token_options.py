@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import ConfigError
+from aioproducer.msk_options import MskOptions
 from aioproducer.options import Kind, Yielding, number, option
 from aioproducer.sasl_extensions import extension_fault
 from aioproducer.secure_kinds import TOKEN, type_name
@@ -69,7 +70,7 @@ def _or_none(kind: Kind) -> Kind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TokenOptions:
+class TokenOptions(MskOptions):
     """Holds where bearer tokens come from, and when they are refreshed."""
 
     sasl_oauthbearer_token: Secret | NotText | str | Callable[..., Any] | Any = option(
@@ -109,5 +110,3 @@ class TokenOptions:
     sasl_login_retry_backoff_max_ms: float = option(
         Yielding(10_000), number(1, unit="ms"), "the longest pause after a token could not be had"
     )
-
-    # The token endpoint

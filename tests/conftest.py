@@ -10,6 +10,7 @@ The variable `AIOPRODUCER_TEST_LOOP` gives every test another loop: see loops.py
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import signal
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.kafka_admin import DelegationToken
     from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.token_server import TokenServer
 
 NEED_CONFLUENT = (
     "chaos/test_report.py",
@@ -119,14 +121,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def secure_server() -> Iterator[ServerThread]:
+def token_endpoint() -> Iterator[TokenServer]:
+    """A token endpoint whose tokens `secure_server` takes: its clients are that server's users, with their passwords as secrets."""
+    from secured import SECURITY
+
+    from aioproducer.testing import TokenServer
+
+    with TokenServer(SECURITY.users) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def secure_server(token_endpoint: TokenServer) -> Iterator[ServerThread]:
     """A real broker with every listener (secured.py), for the whole session. Skipped without Java; in CI that is a failure."""
     from secured import SECURITY
 
     from aioproducer.jars import JavaMissing
+    from aioproducer.testing.kafka_security import OidcValidator
     from aioproducer.testing.kafka_thread import ServerThread
 
-    server = ServerThread(security=SECURITY)
+    server = ServerThread(security=dataclasses.replace(SECURITY, oidc=OidcValidator(token_endpoint.jwks_url)))
     try:
         server.open()
     except JavaMissing as error:

@@ -68,6 +68,14 @@ def test_token_function() -> None:
     assert failed.endswith("the token function raised ConnectionError")
 
 
+def test_oidc() -> None:
+    """Tokens of two seconds are refreshed while orders are sent; the endpoint refuses another secret in its words, which is not shown."""
+    sent, refused = run("oidc.py")
+    assert sent == "25 orders of orders-service, tokens refreshed: True"
+    assert "answers 401: invalid_client (no such client, or another secret)" in refused
+    assert "canary" not in refused
+
+
 def test_mtls() -> None:
     """The second connection has the certificate that was written meanwhile."""
     assert run("mtls.py") == ["['with the first certificate', 'with the second certificate']", "known as orders-service, orders-service-2"]

@@ -177,7 +177,7 @@ CONTEXT = ssl.create_default_context()
         ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
         ("sasl_plain_username", "me", "sasl_username needs SASL, and security_protocol"),
         ("sasl_plain_password", "", "sasl_password needs SASL, and security_protocol"),
-        ("sasl_kerberos_service_name", "mine", "has no place here: token endpoints and Kerberos are for a later version"),
+        ("sasl_kerberos_service_name", "mine", "has no place here: Kerberos is for a later version"),
         ("sasl_oauth_token_provider", print, "sasl_oauthbearer_token needs SASL, and security_protocol"),
         (
             "sasl_oauth_token_provider",

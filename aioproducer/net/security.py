@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core.backoff import Backoff
+from aioproducer.msk_options import AWS_MSK_IAM
+from aioproducer.net.endpoint_sources import endpoint_source, endpoint_timeouts
 from aioproducer.net.login_gate import LoginGate
+from aioproducer.net.msk import msk_tokens
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.net.token_keeper import KeeperSettings, TokenKeeper
@@ -58,9 +61,9 @@ def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock:
         options: dict[str, Any] = {name: getattr(config, name) for name in TlsSettings._fields}
         tls = TlsContexts(TlsSettings(**options))
     if config.security_protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
-        if config.sasl_mechanism == NAME:
+        if config.sasl_mechanism in {NAME, AWS_MSK_IAM}:
             bearer = OAuthBearer(cast("tuple[tuple[str, str], ...]", config.sasl_oauthbearer_extensions))
-            tokens = TokenKeeper(_token_source(config), bearer.check, _keeper_settings(config, chance, wall_clock))
+            tokens = TokenKeeper(_token_source(config, wall_clock), bearer.check, _keeper_settings(config, chance, wall_clock))
             sasl = SaslLogin(bearer, chance=chance, tokens=tokens)
         else:
             user: Any = config.sasl_username
@@ -69,8 +72,12 @@ def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock:
     return None if tls is None and sasl is None else Security(tls, sasl, tokens)
 
 
-def _token_source(config: ProducerConfig) -> TokenSource | AsyncTokenSource:
+def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> TokenSource | AsyncTokenSource:
     """Return the source of the tokens that the options name."""
+    if config.sasl_mechanism == AWS_MSK_IAM:
+        return msk_tokens(config)
+    if config.sasl_oauthbearer_token_endpoint_url is not None:
+        return endpoint_source(config, wall_clock)
     given = config.sasl_oauthbearer_token
     return source_of(given.reveal() if isinstance(given, NotText) else given)
 
@@ -84,4 +91,4 @@ def _keeper_settings(config: ProducerConfig, chance: Callable[[], float], wall_c
         config.sasl_login_refresh_buffer_seconds,
     )
     backoff = Backoff(config.sasl_login_retry_backoff_ms / 1000, config.sasl_login_retry_backoff_max_ms / 1000)
-    return KeeperSettings(policy, backoff, _FETCH_TIMEOUT, wall_clock, chance)
+    return KeeperSettings(policy, backoff, max(_FETCH_TIMEOUT, sum(endpoint_timeouts(config))), wall_clock, chance)

@@ -11,12 +11,13 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.jumping import run_jumping
     from aioproducer.testing.kafka_cluster import KafkaCluster
-    from aioproducer.testing.kafka_security import KafkaSecurity
+    from aioproducer.testing.kafka_security import KafkaSecurity, OidcValidator
     from aioproducer.testing.kafka_server import KafkaServer
     from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.recording import RecordingProducer
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
     from aioproducer.testing.security.oauthbearer import ListenerTokens, unsecured_token
+    from aioproducer.testing.token_server import TokenServer
 
 __all__ = [
     "FakeCluster",
@@ -27,7 +28,9 @@ __all__ = [
     "ListenerSecurity",
     "ListenerTls",
     "ListenerTokens",
+    "OidcValidator",
     "RecordingProducer",
+    "TokenServer",
     "run_jumping",
     "unsecured_token",
 ]
@@ -41,7 +44,9 @@ _HOMES = {
     "ListenerSecurity": "security.listener",
     "ListenerTls": "security.listener",
     "ListenerTokens": "security.oauthbearer",
+    "OidcValidator": "kafka_security",
     "RecordingProducer": "recording",
+    "TokenServer": "token_server",
     "run_jumping": "jumping",
     "unsecured_token": "security.oauthbearer",
 }
