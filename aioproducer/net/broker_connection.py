@@ -232,7 +232,10 @@ class BrokerConnection:
 
     async def _attempt(self) -> Connection:
         """Pass the gate, if there is one, and make one attempt."""
-        self._note_absence()
+        absence = self._settings.security.absence if self._settings.security is not None else None
+        if absence is not None:
+            # the attempt waits for the next fetch of a token, which may be 10 s away
+            self.last_error = _explained(absence, self._broker)
         if self._gate is None:
             self.tried_at = self._loop.time()
             return await self._setup.attempt(self.failures)
@@ -243,13 +246,6 @@ class BrokerConnection:
                 return await self._setup.attempt(self.failures)
             finally:
                 self._is_attempting = False
-
-    def _note_absence(self) -> None:
-        """Take the want of a token as the last error: the attempt waits for the next fetch, which may be 10 s away."""
-        security = self._settings.security
-        absence = None if security is None or security.tokens is None else security.tokens.absence
-        if absence is not None:
-            self.last_error = _explained(absence, self._broker)
 
     def _fail(self, cause: TransportError) -> None:
         self.failures += 1

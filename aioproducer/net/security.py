@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.errors import TokenUnavailable
     from aioproducer.sasl.tokens import AsyncTokenSource, TokenSource
 
 __all__ = ["Security", "security_of"]
@@ -46,6 +47,11 @@ class Security:
     sasl: SaslLogin | None = None
     tokens: TokenKeeper | None = None
     gate: LoginGate = field(default_factory=LoginGate)
+
+    @property
+    def absence(self) -> TokenUnavailable | None:
+        """Return why there is no valid token; None: there is one, or none is needed."""
+        return None if self.tokens is None else self.tokens.absence
 
 
 def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float] = time.time) -> Security | None:
