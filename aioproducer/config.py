@@ -392,14 +392,18 @@ class ProducerConfig(SecureOptions):
     def of(cls, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
         """Return the given config, or a new one of keyword options. Secrets are replaced in `options`, which the caller's frame holds.
 
+        Args:
+            config: as `without_content` returns it.
+            options: keyword options.
+
         Raises:
             ConfigError: both were given, or an option is unknown (the nearest name is in the text) or bad.
         """
         hide_secrets(options, OPTIONS)
         if config is not None:
-            if not isinstance(config, ProducerConfig):
-                advice = "ProducerConfig.from_mapping makes one of it" if isinstance(config, dict) else "options are given by name"
-                raise ConfigError(f"config must be a ProducerConfig, not {type(config).__name__}; {advice}")
+            if isinstance(config, type):
+                advice = "ProducerConfig.from_mapping makes one of it" if issubclass(config, dict) else "options are given by name"
+                raise ConfigError(f"config must be a ProducerConfig, not {config.__name__}; {advice}")
             if options:
                 raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
             return config
@@ -426,6 +430,14 @@ OPTIONS: Final[Mapping[str, Option]] = {
     field.name: field.metadata["option"]
     for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: (field.name in _SECURE) + (field.name in _OF_TOKENS))
 }
+
+
+def without_content(config: Any) -> Any:
+    """Return a given config; in place of anything but a `ProducerConfig` or None, its type.
+
+    A constructor keeps only what this returns: other clients' dicts of options have secrets, and an error shows the locals of its frames.
+    """
+    return config if config is None or isinstance(config, ProducerConfig) else type(config)
 
 
 def check_hook(hook: Callable[..., object] | None) -> None:

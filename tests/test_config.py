@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aioproducer import Producer
 from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
@@ -526,7 +527,7 @@ def test_a_config_and_options() -> None:
 def test_what_is_no_config(given: Any, advice: str) -> None:
     """`Producer("localhost:9092")` is an easy mistake, and so is confluent-kafka's `Producer({...})`."""
     with pytest.raises(ConfigError, match=f"config must be a ProducerConfig, not {type(given).__name__}; .*{advice}"):
-        ProducerConfig.of(given, {})
+        Producer(given)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,14 @@ def test_transactions() -> None:
     assert written == "read_uncommitted: alice -70, bob +70, alice -70, bob -20, carol +20"
 
 
+def test_resume() -> None:
+    """Each run continues behind the last commit, and no line is lost or doubled."""
+    *deaths, start, end = run("resume.py")
+    assert deaths == [f"died before the commit of line {line}" for line in (200, 450, 800)]
+    assert start == "the last run began at line 750"
+    assert end == "1000 lines in Kafka, 1000 different ones, 1000 in the source"
+
+
 def test_consume_transform_produce() -> None:
     """Two crashes: more invoices are in the log than are visible; of those one for each order."""
     *crashes, end = run("consume_transform_produce.py")

@@ -411,6 +411,19 @@ def test_a_config_and_options() -> None:
     assert "canary" not in shown_by(caught.value)
 
 
+@pytest.mark.parametrize("make", [Producer, RecordingProducer])
+def test_a_dict_as_other_clients_take_it(make: Callable[..., object]) -> None:
+    """confluent-kafka's `Producer({...})`: the caller's dict stays as it was, and no frame of the package holds it or a value of it."""
+    given = {"bootstrap.servers": "a:1", "sasl.username": "alice", "sasl.password": "canary-b"}
+    with pytest.raises(ConfigError, match=r"not dict; .*from_mapping makes one of it") as caught:
+        make(given)
+    assert "canary" not in str(caught.value) + shown_by(caught.value)
+    assert given["sasl.password"] == "canary-b"
+    with pytest.raises(ConfigError, match="not str; options are given by name") as caught:
+        make("sasl.password=canary-b")
+    assert "canary" not in str(caught.value) + shown_by(caught.value)
+
+
 def test_the_search_of_frames_finds_what_is_there() -> None:
     """Else the tests above would prove nothing."""
     with pytest.raises(ConfigError) as caught:

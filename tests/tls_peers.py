@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
+import re
 import socket
 import ssl
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +19,18 @@ if TYPE_CHECKING:
     from aioproducer.testing import FakeCluster
     from aioproducer.testing.certificates import Certificate, CertificateAuthority
 
-__all__ = ["TlsServer", "client_context", "server_context", "tls_in_front"]
+__all__ = [
+    "TlsServer",
+    "client_context",
+    "context_of_pem",
+    "has_verify_error",
+    "openssl_server",
+    "s_client",
+    "seen_by_s_client",
+    "server_context",
+    "tls_in_front",
+    "wants_a_client_certificate",
+]
 
 
 class TlsServer:
@@ -140,11 +154,16 @@ def server_context(
 
 def client_context(*trusted: CertificateAuthority, certificate: Certificate | None = None) -> ssl.SSLContext:
     """A client's context, as a user gives it."""
+    return context_of_pem("".join(one.pem.decode() for one in trusted), "" if certificate is None else certificate.pem.decode())
+
+
+def context_of_pem(trusted: str, key_and_chain: str = "") -> ssl.SSLContext:
+    """A client's context of texts in PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if trusted:
-        context.load_verify_locations(cadata="".join(one.pem.decode() for one in trusted))
-    if certificate is not None:
-        with _file_of(certificate.pem) as path:
+        context.load_verify_locations(cadata=trusted)
+    if key_and_chain:
+        with _file_of(key_and_chain.encode()) as path:
             context.load_cert_chain(path)
     return context
 
@@ -199,3 +218,74 @@ async def openssl_server(*arguments: str) -> AsyncIterator[tuple[asyncio.subproc
         with contextlib.suppress(ProcessLookupError):
             server.kill()
         await server.communicate()
+
+
+async def s_client(port: int, *arguments: str) -> str:
+    """Return what `openssl s_client` prints of the peer on a port of this machine. Its standard input is empty: it ends once it is connected.
+
+    Args:
+        port: the peer's.
+        arguments: more of them; with -ign_eof it ends when the peer does.
+    """
+    client = await asyncio.create_subprocess_exec(
+        *("openssl", "s_client", "-connect", f"127.0.0.1:{port}", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(30):
+            seen, _ = await client.communicate()
+    except TimeoutError:
+        client.kill()
+        await client.communicate()
+        raise
+    return seen.decode(errors="replace")
+
+
+class _ClosingProtocol(asyncio.Protocol):
+    """Closes a connection once its handshake is over."""
+
+    def connection_made(self, transport: Any) -> None:
+        transport.close()
+
+
+def seen_by_s_client(peer: ssl.SSLContext | Callable[[], Any], *arguments: str) -> str:
+    """Return what `openssl s_client` prints of a peer: tests of faulty peers first show by it that the peer has its fault.
+
+    The peer, a server's context or a listener's protocol, is served on a socket by a loop of its own, so that tests in virtual time can ask.
+    """
+
+    async def main() -> str:
+        protocol = (lambda: TlsServer(_ClosingProtocol(), peer)) if isinstance(peer, ssl.SSLContext) else peer
+        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)  # type: ignore[arg-type]  # a Receiver is one
+        async with server:
+            return await s_client(server.sockets[0].getsockname()[1], *arguments)
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, main()).result()
+
+
+def _is_address(name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False
+
+
+def has_verify_error(peer: ssl.SSLContext, number: int, trusted: CertificateAuthority, name: str) -> bool:
+    """Return whether OpenSSL refuses a peer's certificate for this reason alone (X509_V_ERR_*): it trusts the authority, and checks the name."""
+    checked = ("-verify_ip", name) if _is_address(name) else ("-verify_hostname", name, "-servername", name)
+    with _file_of(trusted.pem) as path:
+        seen = seen_by_s_client(peer, "-CAfile", path, *checked)
+    # the second of the two errors of an authority that is not known
+    numbers = set(re.findall(r"verify error:num=(\d+):", seen)) - {"21"}
+    return numbers == {str(number)}
+
+
+def wants_a_client_certificate(peer: ssl.SSLContext, authority: CertificateAuthority, refused: Certificate | None = None) -> bool:
+    """Return whether a peer lets a client in that has a certificate of the authority, and answers one with `refused`, or none, by an alert."""
+    with _file_of(authority.client("shown").pem) as path:
+        accepted = seen_by_s_client(peer, "-ign_eof", "-cert", path)
+    with _file_of(b"" if refused is None else refused.pem) as path:
+        answer = seen_by_s_client(peer, "-ign_eof", *([] if refused is None else ["-cert", path]))
+    return "SSL alert number" in answer and "SSL routines" not in accepted

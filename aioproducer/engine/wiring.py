@@ -44,6 +44,7 @@ from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
+from aioproducer.engine.transactions.committed_offsets import CommittedOffsets
 from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.engine.transactions.transaction_gate import TransactionGate
 from aioproducer.engine.transactions.transaction_manager import FEATURE, TransactionManager
@@ -89,6 +90,7 @@ class EngineParts:
     flushes: Flushes
     ids: ProducerIds | None
     transaction_manager: TransactionManager | None
+    committed_offsets: CommittedOffsets | None
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
     token_keeper: TokenKeeper | None
@@ -188,6 +190,7 @@ def wire(
     transaction_manager = (
         TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
     )
+    committed_offsets = CommittedOffsets(context, cluster, updater.add_coordinator) if gate is not None else None
     topic_expiry_task = TopicExpiryTask(
         topic_expiry,
         partition_queues,
@@ -232,6 +235,7 @@ def wire(
         flushes,
         ids,
         transaction_manager,
+        committed_offsets,
         circuit_break_manager,
         gauges,
         token_keeper,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError
+from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError, ProtocolError
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
 from aioproducer.net.name_resolution import describe_lookups
@@ -195,6 +195,11 @@ class ConnectionSetup:
                 self._closings += 1
             if told is not None:
                 raise told from error.__cause__
+            raise
+        except ProtocolError as error:
+            # an alert is certain, so that `start` need not wait; a connection that ends without one may be that of a broker that stops
+            if self._tls is None and connection.frames.found_tls_alert:
+                raise AuthenticationFailed(str(error), "tls") from error
             raise
         if not is_last:
             self._closings = 0

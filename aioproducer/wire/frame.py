@@ -40,11 +40,12 @@ _INT32: Final = struct.Struct(">i")
 _REQUEST: Final = struct.Struct(">ihhih")
 _RESPONSE: Final = struct.Struct(">ii")
 
+_TLS_ALERT: Final = b"\x15\x03"
 # The first bytes of other protocols, which the reader finds in place of a size.
 _STRANGERS: Final = (
     (b"HTTP", "an HTTP server answers there"),
-    # a TLS alert, because the bytes of this client were no TLS handshake
-    (b"\x15\x03", "the port speaks TLS: set security_protocol=SSL or SASL_SSL, or use the address of a plaintext listener"),
+    # because the bytes of this client were no TLS handshake
+    (_TLS_ALERT, "the port speaks TLS: set security_protocol=SSL or SASL_SSL, or use the address of a plaintext listener"),
     (b"\x16\x03", "the other side speaks TLS to a plaintext listener"),
     (b"SSH-", "an SSH server answers there"),
     (b"GET ", "an HTTP client asks here"),
@@ -156,10 +157,12 @@ class FrameReader:
 
     Attributes:
         limit: as given; it may be changed.
+        found_tls_alert: whether the invalid size is the beginning of a TLS alert: the peer speaks TLS.
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self.limit = limit
+        self.found_tls_alert = False
         # the received part of an incomplete frame, with its size
         self._begun = bytearray()
         self._trouble: ProtocolError | None = None
@@ -219,6 +222,7 @@ class FrameReader:
         size: int = _INT32.unpack_from(data, at)[0]
         if not 0 <= size <= self.limit:
             start = bytes(data[at : at + 4])
+            self.found_tls_alert = start.startswith(_TLS_ALERT)
             cause = next((f": {words}" for prefix, words in _STRANGERS if start.startswith(prefix)), "; is it a Kafka listener?")
             raise ProtocolError(f"a frame claims {size} bytes, and no more than {self.limit} are taken{cause}")
         return size

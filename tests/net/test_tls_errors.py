@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from jumping import run
 from nodes import ask, running
-from tls_peers import client_context, openssl_server, server_context, tls_in_front
+from tls_peers import (
+    client_context,
+    has_verify_error,
+    openssl_server,
+    s_client,
+    seen_by_s_client,
+    server_context,
+    tls_in_front,
+    wants_a_client_certificate,
+)
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError, ProtocolError
+from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
 from aioproducer.net.security import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.net.tls_errors import after_handshake, in_handshake
@@ -31,6 +39,7 @@ NAME = "broker-1.memory"
 CA = CertificateAuthority()
 OTHER = CertificateAuthority("another CA")
 TRUST = "Trusted: ssl_truststore_certificates"
+OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="OpenSSL's s_client shows first what the peer serves")
 
 
 def tls(**options: Any) -> TlsContexts:
@@ -58,21 +67,24 @@ def missing_intermediate() -> Certificate:
     return Certificate(below.key_pem, below.certificate_pem, below.certificate_pem, below.not_after)
 
 
+@OPENSSL
 @pytest.mark.parametrize(
-    ("make", "reason"),
+    ("make", "number", "reason"),
     [
-        (lambda: CA.server(NAME, validity=EXPIRED), "it has expired: are this machine's clock and the certificate right?"),
-        (lambda: CA.server(NAME, validity=NOT_YET_VALID), "it is not yet valid: are this machine's clock"),
-        (lambda: OTHER.server(NAME), "its CA is not trusted, or an intermediate certificate is missing"),
-        (missing_intermediate, "its CA is not trusted, or an intermediate certificate is missing"),
-        (lambda: self_signed(NAME), "it is self-signed, and not among the trusted ones"),
-        (lambda: CA.server("elsewhere.test"), f"it is not for the name '{NAME}'"),
+        (lambda: CA.server(NAME, validity=EXPIRED), 10, "it has expired: are this machine's clock and the certificate right?"),
+        (lambda: CA.server(NAME, validity=NOT_YET_VALID), 9, "it is not yet valid: are this machine's clock"),
+        (lambda: OTHER.server(NAME), 20, "its CA is not trusted, or an intermediate certificate is missing"),
+        (missing_intermediate, 20, "its CA is not trusted, or an intermediate certificate is missing"),
+        (lambda: self_signed(NAME), 18, "it is self-signed, and not among the trusted ones"),
+        (lambda: CA.server("elsewhere.test"), 62, f"it is not for the name '{NAME}'"),
     ],
     ids=["expired", "not yet", "unknown CA", "intermediate missing", "self-signed", "wrong name"],
 )
-def test_a_certificate_that_is_not_trusted(make: Callable[[], Certificate], reason: str) -> None:
+def test_a_certificate_that_is_not_trusted(make: Callable[[], Certificate], number: int, reason: str) -> None:
     """Rows 95, 96: the reason, the host and the source of the trusted certificates."""
-    error = failure(server_context(make()), tls())
+    server = server_context(make())
+    assert has_verify_error(server, number, CA, NAME)
+    error = failure(server, tls())
     assert type(error) is CertificateNotTrusted
     assert f"the broker's certificate is refused: {reason}" in str(error)
     assert TRUST in str(error)
@@ -81,6 +93,7 @@ def test_a_certificate_that_is_not_trusted(make: Callable[[], Certificate], reas
     assert isinstance(error.__cause__.__cause__.__cause__, ssl.SSLCertVerificationError)  # type: ignore[union-attr]
 
 
+@OPENSSL
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 @pytest.mark.parametrize("kind", ["none", "another CA's", "expired"])
 def test_a_client_certificate_that_is_refused(version: ssl.TLSVersion, kind: str) -> None:
@@ -92,7 +105,9 @@ def test_a_client_certificate_that_is_refused(version: ssl.TLSVersion, kind: str
             "ssl_keystore_key": _Text(certificate.key_pem.decode()),
             "ssl_keystore_certificate_chain": certificate.chain_pem.decode(),
         }
-    error = failure(server_context(CA.server(NAME), clients=CA, version=version), tls(**options))
+    server = server_context(CA.server(NAME), clients=CA, version=version)
+    assert wants_a_client_certificate(server, CA, certificate)
+    error = failure(server, tls(**options))
     assert type(error) is CredentialsRefused
     expected = {
         ("none", "TLSv1_2"): "it shares no cipher suite (ssl_cipher_suites), or wants a client certificate (ssl_keystore_location)",
@@ -146,6 +161,7 @@ def test_a_reset_after_the_handshake_names_the_possibility() -> None:
     assert after_handshake(None, "b", given) is None
 
 
+@OPENSSL
 @pytest.mark.parametrize("is_close", [True, False])
 def test_a_handshake_that_ends(*, is_close: bool) -> None:
     """Row 97: TLS to a listener without it. Kafka closes, or resets."""
@@ -161,6 +177,8 @@ def test_a_handshake_that_ends(*, is_close: bool) -> None:
         def eof_received(self) -> None: ...
         def connection_lost(self, _: Exception | None) -> None: ...
 
+    assert "SSL handshake has read 0 bytes" in seen_by_s_client(Closing)
+
     async def main() -> None:
         network = MemoryNetwork()
         network.listen("host", 9092, Closing)
@@ -175,6 +193,7 @@ def test_a_handshake_that_ends(*, is_close: bool) -> None:
     run(main())
 
 
+@OPENSSL
 def test_other_bytes_come() -> None:
     """Row 97: the other side does not speak TLS."""
 
@@ -188,6 +207,8 @@ def test_other_bytes_come() -> None:
         def eof_received(self) -> None: ...
         def connection_lost(self, _: Exception | None) -> None: ...
 
+    assert "wrong version number" in seen_by_s_client(Http)
+
     async def main() -> None:
         network = MemoryNetwork()
         network.listen("host", 9092, Http)
@@ -198,6 +219,7 @@ def test_other_bytes_come() -> None:
     run(main())
 
 
+@OPENSSL
 def test_plaintext_to_a_listener_with_tls() -> None:
     """Row 97: what a real Kafka answers, 15 03 03 00 02 02 50."""
 
@@ -212,12 +234,15 @@ def test_plaintext_to_a_listener_with_tls() -> None:
         def eof_received(self) -> None: ...
         def connection_lost(self, _: Exception | None) -> None: ...
 
+    assert "SSL alert number 80" in seen_by_s_client(Alert)
+
     async def main() -> None:
         network = MemoryNetwork()
         network.listen("host", 9092, Alert)
         async with running(network) as node:
-            with pytest.raises((ConnectionLost, ProtocolError), match="the port speaks TLS: set security_protocol=SSL or SASL_SSL"):
+            with pytest.raises(AuthenticationFailed, match="the port speaks TLS: set security_protocol=SSL or SASL_SSL") as raised:
                 await ask(node)
+            assert raised.value.stage == "tls"
 
     run(main())
 
@@ -250,7 +275,7 @@ def test_no_sasl_to_a_listener_with_sasl(*, encrypted: bool) -> None:
     run(main())
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="the peer is OpenSSL's s_server")
+@OPENSSL
 @pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])
 def test_old_versions(tmp_path: pathlib.Path, version: str) -> None:
     """Row 98: a server of TLS 1.0 or 1.1 alone, which `openssl s_client` with @SECLEVEL=0 gets in touch with."""
@@ -259,14 +284,9 @@ def test_old_versions(tmp_path: pathlib.Path, version: str) -> None:
 
     async def main() -> None:
         async with openssl_server(version, "-cipher", "ALL:@SECLEVEL=0", "-cert", str(files.pem)) as (_, port):
-            peer = await asyncio.create_subprocess_exec(
-                *("openssl", "s_client", version, "-cipher", "ALL:@SECLEVEL=0", "-connect", f"127.0.0.1:{port}"),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            seen, _ = await peer.communicate()
-            assert {"-tls1": b"TLSv1\n", "-tls1_1": b"TLSv1.1\n"}[version] in seen
+            seen = await s_client(port, version, "-cipher", "ALL:@SECLEVEL=0")
+            assert {"-tls1": "Protocol  : TLSv1\n", "-tls1_1": "Protocol  : TLSv1.1\n"}[version] in seen
+            assert "unsupported protocol" in await s_client(port, "-tls1_2")
             client = TlsContexts(TlsSettings(ssl_truststore_certificates=authority.pem.decode()))
             async with running(TcpDialer(), Broker(1, "localhost", port), security=Security(tls=client)) as node:
                 with pytest.raises(AuthenticationFailed, match=r"takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols"):

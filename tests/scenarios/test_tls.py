@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tls_peers import TlsServer, server_context, tls_in_front
+from tls_peers import TlsServer, has_verify_error, seen_by_s_client, server_context, tls_in_front, wants_a_client_certificate
 from whole import jumping, running
 
 from aioproducer import Producer
-from aioproducer.errors import BootstrapFailed, CertificateNotTrusted, ConfigError, CredentialsRefused, DeliveryError, Persisted
+from aioproducer.errors import (
+    AuthenticationFailed,
+    BootstrapFailed,
+    CertificateNotTrusted,
+    ConfigError,
+    CredentialsRefused,
+    DeliveryError,
+    Persisted,
+)
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, CertificateAuthority
 from aioproducer.testing.security.listener import ListenerSecurity
@@ -27,6 +36,7 @@ CA = CertificateAuthority(key_type="rsa")
 NAMES = tuple(f"broker-{number}.memory" for number in range(1, 5))
 SERVER = CA.server(*NAMES)
 TLS = {"security_protocol": "SSL", "ssl_truststore_certificates": CA.pem.decode()}
+OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="OpenSSL's s_client shows first what the peer serves")
 
 
 def now() -> float:
@@ -67,20 +77,22 @@ async def test_records_over_tls(version: ssl.TLSVersion, options: dict[str, Any]
 # Starts that are refused
 
 
+@OPENSSL
 @pytest.mark.parametrize(
-    ("certificate", "reason"),
+    ("certificate", "number", "reason"),
     [
-        (CA.server(*NAMES, validity=EXPIRED), "it has expired"),
-        (CA.server(*NAMES, validity=NOT_YET_VALID), "it is not yet valid"),
-        (CertificateAuthority("another CA").server(*NAMES), "its CA is not trusted"),
-        (CA.server("elsewhere.test"), "it is not for the name 'broker-1.memory'"),
+        (CA.server(*NAMES, validity=EXPIRED), 10, "it has expired"),
+        (CA.server(*NAMES, validity=NOT_YET_VALID), 9, "it is not yet valid"),
+        (CertificateAuthority("another CA").server(*NAMES), 20, "its CA is not trusted"),
+        (CA.server("elsewhere.test"), 62, "it is not for the name 'broker-1.memory'"),
     ],
     ids=["expired", "not yet", "unknown CA", "wrong name"],
 )
 @pytest.mark.parametrize("brokers", [1, 3])
 @jumping
-async def test_a_start_that_is_refused_fails_early(brokers: int, certificate: Any, reason: str) -> None:
+async def test_a_start_that_is_refused_fails_early(brokers: int, certificate: Any, number: int, reason: str) -> None:
     """Row 95: within 1.5 s, with at most 3 dials of one address, 4 of three that all refuse; and it may be tried again."""
+    assert has_verify_error(server_context(certificate), number, CA, "broker-1.memory")
     async with FakeCluster(brokers=brokers, memory=True) as cluster:
         tls_in_front(cluster, server_context(certificate))
         dialer = Counted(cluster.network)
@@ -174,20 +186,52 @@ async def test_files_that_cannot_be_used_fail_the_start_at_once(tmp_path: pathli
         await producer.stop()
 
 
+@OPENSSL
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 @jumping
 async def test_a_client_certificate_that_is_refused_fails_the_start(version: ssl.TLSVersion) -> None:
     """Row 99."""
+    context = server_context(SERVER, clients=CA, version=version)
+    assert wants_a_client_certificate(context, CA)
     async with FakeCluster(memory=True) as cluster:
-        tls_in_front(cluster, server_context(SERVER, clients=CA, version=version))
+        tls_in_front(cluster, context)
         with pytest.raises(BootstrapFailed, match="a client certificate") as raised:
             await Producer(**cluster.client_options, **TLS).start()
         assert isinstance(raised.value.__cause__, CredentialsRefused)
 
 
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+@jumping
+async def test_a_start_without_tls_at_a_port_with_tls_fails_early(protocol: Any) -> None:
+    """Row 97: the port's alert is certain, and the error says which option to set."""
+    async with FakeCluster(memory=True, security=ListenerSecurity(protocol, users={"alice": "canary-alice"})) as cluster:
+        options = {name: cluster.client_options[name] for name in ("bootstrap_servers", "dialer")}
+        began = now()
+        with pytest.raises(BootstrapFailed, match=r"the port speaks TLS: set security_protocol=SSL or SASL_SSL") as raised:
+            await Producer(**options).start()
+        assert now() - began <= 1.5
+        assert len(cluster.security.dials) == 2
+        assert type(raised.value.__cause__) is AuthenticationFailed
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 503 Service Unavailable\r\n\r\n"], ids=["closes", "HTTP"])
+@jumping
+async def test_a_start_without_tls_waits_at_a_port_that_answers_no_alert(answer: bytes) -> None:
+    """Row 97: a broker that stops closes its connections, too, and a proxy speaks for a broker that is not there yet: neither is certain."""
+    async with FakeCluster(memory=True) as cluster:
+        if answer:
+            cluster.raw("ApiVersions", answer, times=12)
+        else:
+            cluster.fail("ApiVersions", disconnect="before", times=12)
+        began = now()
+        async with Producer(**cluster.client_options):
+            assert now() - began > 1.5
+
+
 # In mid-life
 
 
+@OPENSSL
 @jumping
 async def test_one_broker_with_an_expired_certificate_holds_up_no_other() -> None:
     """Row 95 in mid-life: the others' partitions flow; its records fail by their deadline, with the reason; then it is replaced."""
@@ -196,6 +240,7 @@ async def test_one_broker_with_an_expired_certificate_holds_up_no_other() -> Non
         current = {"bad": False}
         made: list[TlsServer] = []
         good, bad = server_context(SERVER), server_context(CA.server(*NAMES, validity=EXPIRED))
+        assert has_verify_error(bad, 10, CA, "broker-2.memory")
         network: Any = cluster.network
         for (host, port), receiver in list(network._listeners.items()):
 
@@ -316,6 +361,7 @@ def cut_behind(server: TlsServer, most: int) -> None:
     server.flush = flush  # type: ignore[method-assign]
 
 
+@OPENSSL
 @jumping
 async def test_without_tls_nothing_is_ever_sent() -> None:
     """Row 119: TLS is asked for, and the listener, or a broker that the cluster advertises, has none: no byte of Kafka's goes out."""
@@ -339,6 +385,8 @@ async def test_without_tls_nothing_is_ever_sent() -> None:
             def eof_received(self) -> None: ...
             def connection_lost(self, exc: Exception | None) -> None: ...
 
+        assert "SSL handshake has read 0 bytes" in seen_by_s_client(Plaintext)
+        seen.clear()
         # the bootstrap address has TLS, the other broker none
         network._listeners["broker-2.memory", 9092] = Plaintext
         assert ("broker-2.memory", 9092) in plain
@@ -348,7 +396,10 @@ async def test_without_tls_nothing_is_ever_sent() -> None:
             with pytest.raises(DeliveryError) as raised:
                 await producer.send_and_wait("orders", b"v", partition=theirs)
             assert "is it a listener without TLS" in str(raised.value) + raised.value.explain()
-        with pytest.raises(BootstrapFailed, match="is it a listener without TLS"):
-            await Producer(**{**options, "bootstrap_servers": "broker-2.memory:9092"}, **TLS, max_block_ms=500).start()
-        assert seen
-        assert all(data.startswith(b"\x16\x03\x01") for data in seen)
+        login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "canary-alice"}
+        for more in ({}, login):
+            seen.clear()
+            with pytest.raises(BootstrapFailed, match="is it a listener without TLS"):
+                await Producer(**{**options, "bootstrap_servers": "broker-2.memory:9092", **TLS, **more}, max_block_ms=500).start()
+            assert seen
+            assert all(data.startswith(b"\x16\x03\x01") and b"alice" not in data for data in seen)

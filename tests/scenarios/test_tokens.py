@@ -13,7 +13,7 @@ import pytest
 from frames import shown_by
 from whole import jumping, running
 
-from aioproducer import BootstrapFailed, Producer, ProducerClosed
+from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerClosed
 from aioproducer.errors import TokenUnavailable
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, unsecured_token
 
@@ -395,3 +395,26 @@ def test_a_function_that_blocks_holds_up_neither_the_loop_nor_the_end() -> None:
     assert calls[1].is_alive()
     release.set()
     calls[1].join(10)
+
+
+@jumping
+async def test_fault_103_records_without_a_token_fail_by_their_deadline() -> None:
+    """The error names the source, and that the record is certainly not written. When tokens come again, records go on by themselves."""
+    async with secured() as cluster:
+        tokens = Tokens(10.0)
+        async with running(cluster, delivery_timeout_ms=6000, request_timeout_ms=2000, **login(tokens)) as (_, producer):
+            await producer.send_and_wait("orders", b"x")
+            tokens.results = [RuntimeError("canary-text")] * 1000
+            await asyncio.sleep(12)
+            cluster.disconnect_all()
+            await asyncio.sleep(20)
+            dials = len(cluster.security.dials)
+            with pytest.raises(DeliveryError, match="the token function raised RuntimeError") as caught:
+                await producer.send_and_wait("orders", b"lost")
+            assert caught.value.persisted is Persisted.NO
+            assert "canary" not in shown_by(caught.value)
+            assert len(cluster.security.dials) == dials
+            tokens.results.clear()
+            await asyncio.sleep(15)
+            await producer.send_and_wait("orders", b"y")
+            assert cluster.values("orders") == [b"x", b"y"]

@@ -20,6 +20,7 @@ __all__ = ["TlsSpoil", "TlsStream"]
 
 _READ_AT_MOST: Final = 256 * 1024
 _FATAL_ALERT: Final = bytes.fromhex("15 03 03 00 02 02")
+_INTERNAL_ERROR: Final = 80
 
 
 class TlsSpoil(NamedTuple):
@@ -177,6 +178,9 @@ class TlsStream(asyncio.Protocol):
             self._flush()
             return
         except (ssl.SSLError, OSError, ValueError) as error:
+            if self._is_server and not self._sent and not self._out.pending:
+                # Kafka answers bytes that are no TLS with an alert, where OpenSSL only closes
+                self._out.write(_FATAL_ALERT + bytes([_INTERNAL_ERROR]))
             # the alert that tells the peer why
             self._flush()
             self._fail(str(error), error)

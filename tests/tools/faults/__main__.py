@@ -2,6 +2,7 @@
 
 python -m tests.tools.faults                      all
 python -m tests.tools.faults 22 27                rows of these numbers, told on the terminal; the page is not touched
+python -m tests.tools.faults --write 22 27        rows of these numbers; on the page the others stay as they are
 python -m tests.tools.faults --one FILE CLIENT    one row, one other client: what did not hold, as JSON
 """
 
@@ -12,6 +13,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +45,8 @@ def main(words: Sequence[str]) -> None:
     if words and words[0] == "--one":
         _one(*words[1:])
         return
-    numbers = {int(word) for word in words}
+    is_part = bool(words) and words[0] == "--write"
+    numbers = {int(word) for word in words[is_part:]}
     chosen = [row for row in rows() if not numbers or row.number in numbers]
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # the other clients first: most of their time is waiting
         others = {(row.file, client): pool.submit(_other, row, client) for row in chosen for client in row.clients if client != CLIENTS[0]}
@@ -58,8 +61,8 @@ def main(words: Sequence[str]) -> None:
     lines.sort(key=lambda line: line.number)
     for line in lines:
         print(line.number, line.title, dict(line.results) or line.shown, flush=True)
-    if not numbers:
-        PAGE.write_text(page(lines), encoding="utf-8")
+    if is_part or not numbers:
+        PAGE.write_text(page(lines, PAGE.read_text(encoding="utf-8") if is_part else ""), encoding="utf-8")
 
 
 def _coded_line(coded: Coded) -> Line:
@@ -83,6 +86,8 @@ def _other(row: Row, client: str) -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
     except subprocess.TimeoutExpired:
         return [f"its process had not ended after {_LONGEST:g} s"]
+    if done.returncode < 0:
+        return [f"its process was ended by {signal.Signals(-done.returncode).name}"]
     if done.returncode:
         return [f"its process ended with {done.returncode}: {(done.stderr.splitlines() or [''])[-1]}"]
     found: list[str] = json.loads(done.stdout.splitlines()[-1])

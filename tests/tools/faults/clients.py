@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioproducer import Producer
+from tests.tls_peers import context_of_pem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -94,7 +95,7 @@ class Aiokafka:
     async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
         from aiokafka import AIOKafkaProducer
 
-        given = {name: options[name] for name in self._NAMES if name in options}
+        given = {name: options[name] for name in self._NAMES if name in options} | _security_of_aiokafka(options)
         if "delivery_timeout_ms" in options:  # the longer of the two: it ends the record
             given["request_timeout_ms"] = options["delivery_timeout_ms"]
         if "batch_size" in options:
@@ -114,8 +115,8 @@ class Aiokafka:
         future = await self._producer.send(topic, value, partition=partition)
 
         async def ended() -> tuple[int, int]:
-            metadata = await future
-            return metadata.partition, metadata.offset
+            metadata = await future  # None with acks=0
+            return (0 if partition is None else partition, -1) if metadata is None else (metadata.partition, metadata.offset)
 
         return ended()
 
@@ -147,6 +148,19 @@ class Aiokafka:
             await self._producer.stop()
 
 
+def _security_of_aiokafka(options: dict[str, Any]) -> dict[str, Any]:
+    """Return its options of TLS and SASL: it takes an SSLContext."""
+    names = {"security_protocol": "security_protocol", "sasl_mechanism": "sasl_mechanism"}
+    names |= {"sasl_username": "sasl_plain_username", "sasl_password": "sasl_plain_password"}
+    given = {theirs: options[ours] for ours, theirs in names.items() if ours in options}
+    if "ssl_truststore_certificates" in options:
+        given["ssl_context"] = context_of_pem(
+            options["ssl_truststore_certificates"],
+            options.get("ssl_keystore_key", "") + options.get("ssl_keystore_certificate_chain", ""),
+        )
+    return given
+
+
 class Confluent:
     """Adapts confluent-kafka's Producer, which a thread polls."""
 
@@ -164,6 +178,13 @@ class Confluent:
         "reconnect_backoff_ms": "reconnect.backoff.ms",
         "request_timeout_ms": "request.timeout.ms",
         "retry_backoff_ms": "retry.backoff.ms",
+        "sasl_mechanism": "sasl.mechanism",
+        "sasl_password": "sasl.password",
+        "sasl_username": "sasl.username",
+        "security_protocol": "security.protocol",
+        "ssl_keystore_certificate_chain": "ssl.certificate.pem",
+        "ssl_keystore_key": "ssl.key.pem",
+        "ssl_truststore_certificates": "ssl.ca.pem",
         "transactional_id": "transactional.id",
         "transaction_timeout_ms": "transaction.timeout.ms",
     }
@@ -173,7 +194,7 @@ class Confluent:
         self._polling: asyncio.Future[None] | None = None
         self._is_over = False
         self._block = 60.0
-        self._servers = ""
+        self._reaching: dict[str, Any] = {}
 
     async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
         from confluent_kafka import Producer as Other
@@ -187,8 +208,9 @@ class Confluent:
         if "request_timeout_ms" in options:
             given["socket.timeout.ms"] = max(1000, options["request_timeout_ms"])
         self._block = options.get("max_block_ms", 60_000) / 1000
-        self._servers = options.get("bootstrap_servers", cluster.bootstrap_servers)
-        self._producer = Other({"bootstrap.servers": self._servers, "log_level": 0, "statistics.interval.ms": 0, **given})
+        security = {name: value for name, value in given.items() if name.startswith(("sasl.", "security.", "ssl."))}
+        self._reaching = {"bootstrap.servers": options.get("bootstrap_servers", cluster.bootstrap_servers), "log_level": 0, **security}
+        self._producer = Other({**self._reaching, "statistics.interval.ms": 0, **given})
         self._polling = loop.run_in_executor(None, self._poll)
         try:  # without transactions it has no start of its own: one request to the cluster stands for the start of the other clients
             if "transactional_id" in options:
@@ -240,7 +262,7 @@ class Confluent:
     async def offsets(self, group: str, topic: str, offset: int) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
-        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": group, "log_level": 0})
+        consumer = Consumer({**self._reaching, "group.id": group})
         send = self._producer.send_offsets_to_transaction
         try:
             await asyncio.to_thread(send, [TopicPartition(topic, 0, offset)], consumer.consumer_group_metadata(), self._block)

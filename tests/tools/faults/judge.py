@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.errors import BrokerError, DeliveryError
 
+from .security import SECRET
 from .stage import GRACE, TOPIC
 
 if TYPE_CHECKING:
@@ -21,16 +22,23 @@ __all__ = ["complaints"]
 def complaints(played: Played, *, is_ours: bool) -> list[str]:
     """Return the rules that do not hold. Other clients are judged by the log and their deliveries alone, and get some more time."""
     holds = played.row.holds
+    secrets = list(_of_secrets(played))
     if not holds.starts:
-        return list(_of_start(played, is_ours=is_ours))
+        return [*secrets, *_of_start(played, is_ours=is_ours), *_of_counts(played)]
     if played.start_error is not None:
-        return [f"start failed: {_text(played.start_error)}"]
+        return [*secrets, f"start failed: {_text(played.start_error)}"]
     off_script = list(_of_calls(played, is_ours=is_ours))
     if off_script:
         return off_script
-    found = [*_of_ends(played, is_ours=is_ours), *_of_log(played, holds, is_ours=is_ours), *_of_transactions(played), *_of_the_rest(played)]
+    found = [
+        *secrets,
+        *_of_ends(played, is_ours=is_ours),
+        *_of_log(played, holds, is_ours=is_ours),
+        *_of_transactions(played),
+        *_of_the_rest(played),
+    ]
     if is_ours:
-        found += [*_of_failures(_failures(played), holds), *_of_requests(played, holds)]
+        found += [*_of_starting(played), *_of_failures(_failures(played), holds), *_of_requests(played, holds)]
         if holds.fired:
             found += [f"did not happen: {rule}" for rule in played.cluster.faults.unfired()]
     return found
@@ -59,6 +67,32 @@ def _of_start(played: Played, *, is_ours: bool) -> Iterator[str]:
             for word in played.row.holds.says
             if word not in str(played.start_error)
         )
+        yield from _of_starting(played)
+
+
+def _of_starting(played: Played) -> Iterator[str]:
+    limits = played.row.holds.starts_within
+    if limits is not None and not limits[0] <= played.started_in <= limits[1]:
+        yield f"the start took {played.started_in:.1f} s"
+
+
+def _of_secrets(played: Played) -> Iterator[str]:
+    """Yield a complaint if the text of an error has a secret of the row."""
+    errors = [played.start_error, played.stop_error, *(each.error for each in (*played.sent, *played.afterwards, *played.calls))]
+    if any(SECRET in f"{_text(error)} {error.__cause__}" for error in errors if error is not None):
+        yield "an error tells a secret"
+    if played.protocol == "SASL_SSL":
+        plain = {number for number, broker in played.cluster.brokers.items() if not broker.security.listener.has_tls}
+        if any(request.broker in plain and request.api.startswith("Sasl") for request in played.cluster.requests()):
+            yield "it logs in without TLS"
+
+
+def _of_counts(played: Played) -> Iterator[str]:
+    for api, most in played.row.holds.asks.items():
+        if played.asked[api] > most:
+            yield f"{played.asked[api]} {api} requests"
+    if played.row.holds.dials is not None and played.dials > played.row.holds.dials:
+        yield f"{played.dials} connections"
 
 
 def _of_calls(played: Played, *, is_ours: bool) -> Iterator[str]:
@@ -166,12 +200,11 @@ def _is_in_order(values: Iterable[bytes | None], sent: list[Sent]) -> bool:
 
 
 def _of_the_rest(played: Played) -> Iterator[str]:
-    for api, most in played.row.holds.asks.items():
-        if played.asked[api] > most:
-            yield f"{played.asked[api]} {api} requests"
+    yield from _of_counts(played)
     if played.stop_error is not None:
         yield f"stop failed: {_text(played.stop_error)}"
-    yield from (f"a broker could not read it: {violation.what}" for violation in played.cluster.violations)
+    if not played.row.holds.unreadable:
+        yield from (f"a broker could not read it: {violation.what}" for violation in played.cluster.violations)
 
 
 def _failures(played: Played) -> list[Sent | Called]:

@@ -7,6 +7,7 @@
     brokers = 2                     # of the fake; topic orders, with its partitions led by the brokers alternately
     partitions = 2
     cluster = { version = "2.8" }   # arguments of FakeCluster
+    security = { protocol = "SSL" } # of its listeners (`security` has the fields); the client's options fit it, but for those that `options` gives
     config = {}                     # of the topic
     options = { linger_ms = 5 }     # of the producer, by our names; other clients get those that they have; all are idempotent
     clients = ["aioproducer"]       # the clients that can play it; all three by default
@@ -27,21 +28,25 @@ After the last step of `do`, every delivery must end. `[holds]` says how:
     persisted = "no"                # the `persisted` of the failures of ours
     error = "MESSAGE_TOO_LARGE"     # the name of an error of ours, or of Kafka, among the causes of each failure
     says = ["9092"]                 # words of each failure's text and `explain()`, or of the failed start's
+    starts_within = [0, 1.5]        # seconds that the start of ours takes, also if it fails
     within = [0, 2.5]               # seconds from the last step of `do` to the end of the last delivery
     lasts = [0, 2.5]                # seconds that the steps of `do` take
     duplicates = false              # whether the log may hold a record twice
     in_order = true                 # whether the log has the records in the order in which they were sent
     requests = { Produce = [3, 3] } # how many requests of ours the brokers took
-    asks = { Metadata = 10 }        # at most this many requests of any client since `do` began
+    asks = { Metadata = 10 }        # at most this many requests of any client since `do` began; of a start that fails, since its beginning
+    dials = 3                       # at most this many connections of any client since then
     epochs = 1                      # how many producer ids and epochs of them partition 0 of ours has seen
     offsets = { group = 5 }         # the offsets that groups have committed for partition 0
+    unreadable = false              # whether the brokers may get bytes that are no request
     fired = true                    # whether every fault must have affected a request or an answer
 
 The judge always checks these rules:
 
 1. No delivery ends later than `delivery_timeout_ms` and a second after it was sent.
 2. An acknowledged record is in the log at its offset. A record that failed for certain is not in the log.
-3. No broker saw a request that it could not read. No task or socket of the client is left.
+3. No broker saw a request that it could not read. No task or socket of the client is left. No error tells a secret, and no
+   client that asks for TLS logs in to a listener without it.
 4. If a transaction's commit succeeded, readers of committed records see all its acknowledged records. They see no
    record of any other transaction.
 """
@@ -68,14 +73,17 @@ class Holds:
     persisted: str | None = None
     error: str | None = None
     says: tuple[str, ...] = ()
+    starts_within: tuple[float, float] | None = None
     within: tuple[float, float] | None = None
     lasts: tuple[float, float] | None = None
     duplicates: bool = False
     in_order: bool = True
     requests: dict[str, tuple[int, int]] = field(default_factory=dict)
     asks: dict[str, int] = field(default_factory=dict)
+    dials: int | None = None
     epochs: int | None = None
     offsets: dict[str, int] = field(default_factory=dict)
+    unreadable: bool = False
     fired: bool = True
 
 
@@ -90,6 +98,7 @@ class Row:
     brokers: int = 1
     partitions: int = 1
     cluster: dict[str, Any] = field(default_factory=dict)
+    security: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     clients: tuple[str, ...] = CLIENTS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aioproducer.testing import FakeCluster
 
+from .security import client_options, listener
 from .verbs import SCRIPTED, VERBS
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ class Played:
     start_error: BaseException | None = None
     stop_error: BaseException | None = None
     asked: Counter[str] = field(default_factory=Counter)
+    dials: int = 0
+    started_in: float = 0.0
+    protocol: str = "PLAINTEXT"
     done_at: float = 0.0
     lasted: float = 0.0
     waited_for: float = 0.0
@@ -136,10 +140,18 @@ class Stage:
                 if result is not None:
                     await result
 
+    def count_since(self, request: int, dial: int) -> None:
+        """Note how many requests and connections the brokers have seen since these numbers of them."""
+        self.played.asked = Counter(one.api for one in self.cluster.requests()[request:])
+        self.played.dials = len(self.cluster.security.dials) - dial
+
     # --- records
 
-    def send(self, count: int, *, partition: int | None = 0, size: int = 0, topic: str = TOPIC, by: int = 0) -> None:
-        """Let one task send `count` records, one after the other. The next steps do not wait for that task."""
+    def send(self, count: int, *, partition: int | None = 0, size: int = 0, topic: str = TOPIC, by: int = 0, pause: float = 0) -> None:
+        """Let one task send `count` records, one after the other. The next steps do not wait for that task.
+
+        With a `pause` of some seconds behind each record, `Sent.at` is the time of the record's own send.
+        """
         client = self.clients[by - 1]
         values = [b"%d" % (self.count + number) for number in range(count)]
         self.count += count
@@ -148,11 +160,16 @@ class Stage:
         if client in self.open:
             self.open[client].sent += records
         self.queueing.append(self.loop.create_future())
-        self.senders.append(self.loop.create_task(self._send(client, records, topic, partition, self.queueing[-1])))
+        self.senders.append(self.loop.create_task(self._send(client, records, topic, partition, pause, self.queueing[-1])))
 
-    async def _send(self, client: Client, records: list[Sent], topic: str, partition: int | None, queued: asyncio.Future[None]) -> None:
+    async def _send(
+        self, client: Client, records: list[Sent], topic: str, partition: int | None, pause: float, queued: asyncio.Future[None]
+    ) -> None:
         ending: list[asyncio.Task[None]] = []
         for record in records:
+            if pause:
+                await asyncio.sleep(pause)
+                record.at = self.loop.time()
             try:
                 delivery = await client.send(topic, record.value, partition)
             except Exception as error:  # noqa: BLE001  any exception of a client is the record's result
@@ -194,7 +211,8 @@ class Stage:
 
     @property
     def options(self) -> dict[str, Any]:
-        return {**_ALWAYS, **self.played.row.options}
+        row = self.played.row
+        return {**_ALWAYS, **(client_options(row.security, row.options) if row.security else row.options)}
 
     async def begin(self, _one: object, *, by: int = 0, fails: str | bool = False) -> None:
         client = self.clients[by - 1]
@@ -258,16 +276,22 @@ async def play(row: Row, client: Client, *, memory: bool, patience: float | None
             them take.
     """
     limit = (row.options.get("delivery_timeout_ms", 120_000) + row.options.get("max_block_ms", 60_000)) / 1000 + GRACE
-    async with FakeCluster(row.brokers, memory=memory, **row.cluster) as cluster:
+    async with FakeCluster(row.brokers, memory=memory, security=listener(**row.security), **row.cluster) as cluster:
         cluster.create_topic(TOPIC, row.partitions, row.config)
         played = Played(row, cluster, waited_for=limit if patience is None else patience)
         stage = Stage(played, client, played.waited_for)
         await stage.do(row.before)
+        options = stage.options
+        played.protocol = options.get("security_protocol", played.protocol)
+        began, dials, began_at = len(cluster.requests()), len(cluster.security.dials), stage.loop.time()
         try:
-            await client.start(cluster, stage.options)
+            await client.start(cluster, options)
         except Exception as error:  # noqa: BLE001  any exception is the result of the start
             played.start_error = error
+            played.started_in = stage.loop.time() - began_at
+            stage.count_since(began, dials)
             return played
+        played.started_in = stage.loop.time() - began_at
         try:
             await _act(stage, 30 if patience is None else patience)
         except OffScriptError:
@@ -279,12 +303,12 @@ async def play(row: Row, client: Client, *, memory: bool, patience: float | None
 
 async def _act(stage: Stage, patience: float) -> None:
     played, cluster = stage.played, stage.cluster
-    began, began_at = len(cluster.requests()), stage.loop.time()
+    began, dials, began_at = len(cluster.requests()), len(cluster.security.dials), stage.loop.time()
     await stage.do(played.row.do)
     played.done_at = stage.loop.time()
     played.lasted = played.done_at - began_at
     await stage.settle(played.waited_for)
-    played.asked = Counter(request.api for request in cluster.requests()[began:])
+    stage.count_since(began, dials)
     stage.into = played.afterwards
     await stage.do(played.row.after)
     await stage.settle(patience)

@@ -242,3 +242,50 @@ def test_a_fault_that_did_not_happen_is_told() -> None:
         return complaints(await play(row, Ours(), memory=True), is_ours=True)
 
     assert run_jumping(main()) == ["did not happen: error on Produce (partition 9, times left 2)"]
+
+
+class Indiscreet(Ours):
+    """Our producer over SASL_PLAINTEXT, whatever it is asked for. It starts after some attempts, or fails with its password as the reason."""
+
+    def __init__(self, attempts: int = 1, *, tells: bool = False) -> None:
+        super().__init__()
+        self._attempts = attempts
+        self._tells = tells
+
+    async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
+        given = {name: value for name, value in options.items() if not name.startswith("ssl_")}
+        for _ in range(self._attempts):
+            await super().start(cluster, {**given, "security_protocol": "SASL_PLAINTEXT"})
+            await super().stop()
+        if self._tells:
+            raise ConnectionError(f"refused: {options['sasl_password']}")
+        await super().start(cluster, {**given, "security_protocol": "SASL_PLAINTEXT"})
+
+
+@pytest.mark.parametrize(
+    ("attempts", "tells", "protocol", "holds", "words"),
+    [
+        (0, False, "SASL_PLAINTEXT", {}, []),
+        (0, False, "SASL_SSL", {}, ["it logs in without TLS"]),
+        (1, True, "SASL_PLAINTEXT", {"starts": False}, ["an error tells a secret"]),
+        (1, True, "SASL_PLAINTEXT", {}, ["an error tells a secret", "start failed: ConnectionError: refused: canary-alice"]),
+        (3, True, "SASL_SSL", {"starts": False, "dials": 2}, ["an error tells a secret", "it logs in without TLS", "6 connections"]),
+        (0, False, "SASL_PLAINTEXT", {"dials": 0}, ["1 connections"]),
+        (1, False, "SASL_PLAINTEXT", {"starts_within": (60, 61)}, ["the start took 0.0 s"]),
+        (1, True, "SASL_PLAINTEXT", {"starts": False, "starts_within": (60, 61)}, ["an error tells a secret", "the start took 0.0 s"]),
+    ],
+)
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_secrets_and_connections(
+    *, attempts: int, tells: bool, protocol: str, holds: dict[str, Any], words: list[str], is_ours: bool
+) -> None:
+    """The judge asks all clients for secrets, logins without TLS and connections, and ours alone for the time of the start."""
+    security = {"protocol": "SASL_PLAINTEXT"}
+    row = Row(
+        number=0, name="", expected="", do=({"send": 5},), security=security, options={"security_protocol": protocol}, holds=Holds(**holds)
+    )
+
+    async def main() -> list[str]:
+        return complaints(await play(row, Indiscreet(attempts, tells=tells), memory=True), is_ours=is_ours)
+
+    assert run_jumping(main()) == [word for word in words if is_ours or not word.startswith("the start")]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from aioproducer.errors import BrokerError
 from aioproducer.testing.transactions import Holder
 
+from .security import listener
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -135,6 +137,26 @@ def _remake(stage: Stage, topic: str) -> None:
     stage.cluster.create_topic(topic, stage.played.row.partitions, stage.played.row.config)
 
 
+def _lifetime(stage: Stage, milliseconds: int) -> None:
+    """Let brokers tell another length of sessions than the one that they keep to."""
+
+    def change(answer: Any) -> None:
+        answer.session_lifetime_ms = milliseconds
+
+    stage.cluster.rewrite("SaslAuthenticate", change, times=None)
+
+
+def _security(method: str) -> Callable[..., None]:
+    """Return a step that calls `method` of the cluster's security with the user that is the step's value."""
+    return lambda stage, user, **rest: getattr(stage.cluster.security, method)(user, **rest)
+
+
+def _listener(stage: Stage, protocol: str, broker: int | None = None, **fields: Any) -> None:
+    """Change the protocol, or the certificate, of the brokers' listeners for the connections that follow."""
+    changed = listener(protocol, **fields)
+    stage.cluster.security.change(broker=broker, protocol=changed.protocol, tls=changed.tls)
+
+
 SCRIPTED = frozenset(
     [
         "fail",
@@ -185,6 +207,16 @@ VERBS: dict[str, Callable[..., Any]] = {
     "well": _well,
     "lose": _lose,
     "remake": _remake,
+    **{verb: _security(verb) for verb in ("revoke", "grant", "deny", "allow")},
+    "listener": _listener,
+    "lifetime": _lifetime,
+    "scram_count": lambda stage, count: stage.cluster.spoil_scram(count=count),
+    "scram_nonce": lambda stage, nonce: stage.cluster.spoil_scram(nonce=nonce.encode()),
+    "scram_first": lambda stage, text: stage.cluster.spoil_scram(first=text.encode()),
+    "scram_final": lambda stage, text: stage.cluster.spoil_scram(final=text.encode()),
+    "cut_tls": lambda stage, behind, times=1: stage.cluster.spoil_tls(cut=behind, times=times),
+    "hang_tls": lambda stage, times: stage.cluster.spoil_tls(hang=True, times=times),
+    "alert_tls": lambda stage, number, times=1: stage.cluster.spoil_tls(alert=number, times=times),
     "marker_delay": _of_cluster("marker_delay"),
     "transaction_version": _of_cluster("transaction_version"),
     **{verb: _broker(verb) for verb in ("start", "stop", "pause", "resume", "vanish", "retire", "relocate", "disconnect_all", "close_all")},

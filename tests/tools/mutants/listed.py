@@ -1388,6 +1388,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_tls.py",),
     ),
     Mutant(
+        "a-start-waits-at-a-port-that-answers-plaintext-by-an-alert",
+        "net/connection_setup.py",
+        "if self._tls is None and connection.frames.found_tls_alert",
+        "if False",
+        ("tests/scenarios/test_tls.py",),
+    ),
+    Mutant(
+        "a-start-fails-at-a-port-that-answers-no-alert",
+        "net/connection_setup.py",
+        "if self._tls is None and connection.frames.found_tls_alert",
+        "if self._tls is None",
+        ("tests/scenarios/test_tls.py",),
+    ),
+    Mutant(
         "a-refused-client-certificate-is-an-old-broker",
         "net/connection_setup.py",
         "            if not isinstance(told, AuthenticationFailed):\n",
