@@ -23,8 +23,9 @@ _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
+    "software.amazon.msk.auth.iam.IAMLoginModule": "AWS_MSK_IAM",
 }
-_LATER: Final = ("Krb5LoginModule", "IAMLoginModule")
+_LATER: Final = ("Krb5LoginModule",)
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _USERNAME: Final = "username"
 _PASSWORD: Final = "password"  # noqa: S105  (the option's name)
@@ -36,10 +37,21 @@ _BEARER: Final = {
     "scope": ("sasl_oauthbearer_scope", False),
 }
 _EXTENSION: Final = "extension_"
+# Of Amazon MSK's IAM: what is an option here, by its name here; None: it has no effect here. A role is assumed in the cluster's region.
+_AWS: Final = {
+    "awsProfileName": "sasl_aws_profile_name",
+    "awsRoleArn": "sasl_aws_role_arn",
+    "awsRoleSessionName": "sasl_aws_role_session_name",
+    "awsStsRegion": None,
+    "awsDebugCreds": None,
+    "awsMaxRetries": None,
+    "awsMaxBackOffTimeMs": None,
+}
 _OPTIONS: Final = {
     "PLAIN": (_USERNAME, _PASSWORD),
     "SCRAM": (_USERNAME, _PASSWORD, _TOKEN_AUTH),
     "OAUTHBEARER": (*_BEARER, _EXTENSION),
+    "AWS_MSK_IAM": tuple(_AWS),
 }
 # Only what looks like a Java class of this kind is quoted in an error, as any other first word may be a password.
 _CLASS: Final = re.compile(r"(?:[a-z_]\w*\.)+[A-Z]\w*LoginModule")
@@ -61,7 +73,7 @@ class Login(NamedTuple):
 
     Attributes:
         module: the class of the login module.
-        family: "PLAIN", "SCRAM" or "OAUTHBEARER", the mechanisms that the module is for.
+        family: "PLAIN", "SCRAM", "OAUTHBEARER" or "AWS_MSK_IAM", the mechanisms that the module is for.
         username: the name, or a reference to it; None: the text has none.
         password: None: the text has none.
         token_auth: True if the two are a delegation token.
@@ -182,6 +194,9 @@ def _of_bearer(module: str, options: Mapping[str, str]) -> Login:
 def _of_options(module: str, options: Mapping[str, str]) -> Login | str:
     if _MODULES[module] == "OAUTHBEARER":
         return _of_bearer(module, options)
+    if _MODULES[module] == "AWS_MSK_IAM":
+        others = {ours: options[name] for name, ours in _AWS.items() if ours is not None and name in options}
+        return Login(module, _MODULES[module], None, None, token_auth=False, others=others)
     flag = options.get(_TOKEN_AUTH, "false").lower()
     if flag not in {"true", "false"}:
         return f"{_TOKEN_AUTH} is true or false"

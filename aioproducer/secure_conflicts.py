@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.msk_options import AWS_MSK_IAM, check_msk
 from aioproducer.secure_options import Assumed
 from aioproducer.token_conflicts import OF_ENDPOINTS, check_endpoint_options
 
@@ -172,8 +173,13 @@ def _check_sasl(config: SecureOptions) -> None:
     if mechanism is None:
         raise ConfigError(
             f"security_protocol={protocol} needs sasl_mechanism, which has no default here: give PLAIN (aiokafka's default), SCRAM-SHA-256, "
-            "SCRAM-SHA-512 or OAUTHBEARER"
+            "SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
         )
+    if mechanism == AWS_MSK_IAM:
+        check_msk(config, _given(config, "sasl_"))
+        return
+    for name in _given(config, "sasl_aws_"):
+        raise ConfigError(f"{name} is for sasl_mechanism={AWS_MSK_IAM}, and sasl_mechanism={mechanism}. Leave {name} out")
     if mechanism == _TOKENS:
         _check_tokens(config)
     else:

@@ -32,6 +32,7 @@ _BEARER: Final = "org.apache.kafka.common.security.oauthbearer."
 # Values that say what is so here in any case: no Kerberos and no OAuth, in aiokafka and kafka-python; what verifies tokens, and the class
 # or the method that asks a token endpoint, in Java and librdkafka. Such an option is left out.
 _NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
+    "sasl.client.callback.handler.class": ("software.amazon.msk.auth.iam.iamclientcallbackhandler", None),
     "sasl.kerberos.service.name": ("kafka", None),
     "sasl.kerberos.domain.name": (None,),
     "sasl.kerberos.name": (None,),

@@ -26,8 +26,8 @@ __all__ = ["Assumed", "SecureOptions", "hides_secrets"]
 
 _Config = TypeVar("_Config", bound="SecureOptions")
 
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_LATER_MECHANISMS: Final = ("GSSAPI", "AWS_MSK_IAM")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM")
+_LATER_MECHANISMS: Final = ("GSSAPI",)
 _VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _STORES: Final = ("PEM", "PKCS12")
 # Java's default, which its key stores of type PKCS12 are read by, too: the first bytes of the file tell the type.

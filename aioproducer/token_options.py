@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioproducer.endpoint_options import EndpointOptions
 from aioproducer.errors import ConfigError
+from aioproducer.msk_options import MskOptions
 from aioproducer.options import Kind, Yielding, number, option
 from aioproducer.sasl_extensions import extension_fault
 from aioproducer.secure_kinds import TOKEN, type_name
@@ -70,7 +70,7 @@ def _or_none(kind: Kind) -> Kind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TokenOptions(EndpointOptions):
+class TokenOptions(MskOptions):
     """Holds where bearer tokens come from, and when they are refreshed."""
 
     sasl_oauthbearer_token: Secret | NotText | str | Callable[..., Any] | Any = option(

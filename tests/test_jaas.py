@@ -90,7 +90,10 @@ def test_references_in_one_field() -> None:
         (f'{BEARER} required password="canary-a";', "an option is not known: it is clientId or clientSecret or scope or extension_"),
         (f"{BEARER} required extension_a=b extension_a=c;", "extension_a is given twice"),
         ('com.sun.security.auth.module.Krb5LoginModule required keyTab="canary-a";', "Krb5LoginModule is for a later version"),
-        ('software.amazon.msk.auth.iam.IAMLoginModule required x="canary-a";', "IAMLoginModule is for a later version"),
+        (
+            'software.amazon.msk.auth.iam.IAMLoginModule required x="canary-a";',
+            "an option is not known: it is awsProfileName or awsRoleArn or",
+        ),
         ('com.example.MyLoginModule required password="canary-a";', "com.example.MyLoginModule is not known here: it is org.apache"),
     ],
 )

@@ -205,7 +205,6 @@ def test_values_that_are_read(name: str, given: Any, held: Any) -> None:
         ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or"),
         ("sasl_mechanism", "SCRAM", "sasl_mechanism='SCRAM': it is PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"),
         ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
-        ("sasl_mechanism", "AWS_MSK_IAM", "sasl_mechanism=AWS_MSK_IAM is for a later version"),
         ("sasl_username", "", "sasl_username is empty: leave it out"),
         ("sasl_username", b"alice", "sasl_username must be a string, not bytes"),
         ("sasl_username", "\ud800", "sasl_username has characters that UTF-8 does not"),

@@ -190,7 +190,6 @@ def wire(
     transaction_manager = (
         TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
     )
-    committed_offsets = CommittedOffsets(context, cluster, updater.add_coordinator) if gate is not None else None
     topic_expiry_task = TopicExpiryTask(
         topic_expiry,
         partition_queues,
@@ -235,7 +234,7 @@ def wire(
         flushes,
         ids,
         transaction_manager,
-        committed_offsets,
+        CommittedOffsets(context, cluster, updater.add_coordinator) if gate is not None else None,
         circuit_break_manager,
         gauges,
         token_keeper,

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core.backoff import Backoff
+from aioproducer.msk_options import AWS_MSK_IAM
 from aioproducer.net.endpoint_sources import endpoint_source, endpoint_timeouts
 from aioproducer.net.login_gate import LoginGate
+from aioproducer.net.msk import msk_tokens
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.net.token_keeper import KeeperSettings, TokenKeeper
@@ -59,7 +61,7 @@ def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock:
         options: dict[str, Any] = {name: getattr(config, name) for name in TlsSettings._fields}
         tls = TlsContexts(TlsSettings(**options))
     if config.security_protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
-        if config.sasl_mechanism == NAME:
+        if config.sasl_mechanism in {NAME, AWS_MSK_IAM}:
             bearer = OAuthBearer(cast("tuple[tuple[str, str], ...]", config.sasl_oauthbearer_extensions))
             tokens = TokenKeeper(_token_source(config, wall_clock), bearer.check, _keeper_settings(config, chance, wall_clock))
             sasl = SaslLogin(bearer, chance=chance, tokens=tokens)
@@ -72,6 +74,8 @@ def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock:
 
 def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> TokenSource | AsyncTokenSource:
     """Return the source of the tokens that the options name."""
+    if config.sasl_mechanism == AWS_MSK_IAM:
+        return msk_tokens(config)
     if config.sasl_oauthbearer_token_endpoint_url is not None:
         return endpoint_source(config, wall_clock)
     given = config.sasl_oauthbearer_token
