@@ -66,11 +66,15 @@ def _with_its_argument(function: Callable[..., Any]) -> Callable[[], Any]:
 
 
 class TextSource:
-    """Gives one token, as an option holds it. A reference is read at each fetch."""
+    """Gives one token, as an option holds it. A reference is read at each fetch.
 
-    name = "sasl_oauthbearer_token"
+    Args:
+        text: the token, or a reference to it.
+        name: names the source in error texts.
+    """
 
-    def __init__(self, text: Secret) -> None:
+    def __init__(self, text: Secret, name: str = "sasl_oauthbearer_token") -> None:
+        self.name = name
         self._text = text
 
     def stamp(self) -> object:
