@@ -33,7 +33,21 @@ SOURCES = (*runpy.run_path(str(PACKAGE / "compiled_modules.py"))["compiled_from"
 COMPILED_FROM = ("setup.py", *(path.relative_to(ROOT).as_posix() for path in SOURCES))
 PLAIN = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
 COMPILED = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}
-TWICE = ("tests/contract", "tests/core", "tests/engine", "tests/records", "tests/scenarios")  # what the way of a record is seen in
+TWICE = ("tests/contract", "tests/core/test_batch_splitting.py", "tests/engine", "tests/scenarios")  # what the way of a record is seen in
+# Of these folders, what no compiled module has a part in: connections, TLS, SASL, names, brokers.
+ONCE = (
+    "tests/engine/metadata/test_bootstrap_failures.py",
+    "tests/engine/observability/test_certificates.py",
+    "tests/engine/test_broker_security.py",
+    "tests/engine/test_wiring.py",
+    "tests/scenarios/test_hidden_secrets.py",
+    "tests/scenarios/test_many_brokers.py",
+    "tests/scenarios/test_name_lookups.py",
+    "tests/scenarios/test_network.py",
+    "tests/scenarios/test_sasl.py",
+    "tests/scenarios/test_starting.py",
+    "tests/scenarios/test_tls.py",
+)
 DISTRIBUTIONS = {  # what it is installed with: from the sdist as where no compiler is
     "wheel": COMPILED,
     "sdist": {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""},  # what needs both builds is skipped
@@ -89,8 +103,9 @@ def unit(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def plain(session: nox.Session) -> None:
-    """The tests in which the way of a record is seen, on plain Python; what `tests` does on the compiled build."""
-    run(session, "python", "-m", "pytest", "-m", "not integration and not slow and not spark", *(session.posargs or TWICE), env=PLAIN)
+    """The tests in which the way of a record is seen, on plain Python; what `tests` does on the compiled build, or on both."""
+    chosen = session.posargs or (*TWICE, *(f"--ignore={path}" for path in ONCE))
+    run(session, "python", "-m", "pytest", "-m", "not integration and not slow and not spark and not both_builds", *chosen, env=PLAIN)
 
 
 @nox.session(python=["3.12", "3.13", "3.14", "3.15"], reuse_venv=True, name="pythons")
@@ -219,6 +234,13 @@ def sessions(session: nox.Session) -> None:
         *session.posargs,
         env={"AIOPRODUCER_SESSION_SECONDS": "60"},
     )
+
+
+@nox.session(venv_backend="none")
+def tokens(session: nox.Session) -> None:
+    """Tokens, and so sessions, of 20 s on a real Kafka for 5 minutes; then a token endpoint that is away for 30 s. Behind `--`: its arguments."""
+    need_java(session)
+    run(session, "python", "-m", "tests.tools.token_sessions", *session.posargs)
 
 
 @nox.session(venv_backend="none")

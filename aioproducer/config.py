@@ -40,6 +40,7 @@ from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.secure_conflicts import settle_security
 from aioproducer.secure_options import SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
+from aioproducer.token_options import TokenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,6 +76,7 @@ _PAIRS: Final = (
     ("retry_backoff_ms", "retry_backoff_max_ms"),
     ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
     ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+    ("sasl_login_retry_backoff_ms", "sasl_login_retry_backoff_max_ms"),
     ("circuit_breaker_mute_retry_interval_ms", "circuit_breaker_mute_retry_max_interval_ms"),
 )
 
@@ -390,14 +392,18 @@ class ProducerConfig(SecureOptions):
     def of(cls, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
         """Return the given config, or a new one of keyword options. Secrets are replaced in `options`, which the caller's frame holds.
 
+        Args:
+            config: as `without_content` returns it.
+            options: keyword options.
+
         Raises:
             ConfigError: both were given, or an option is unknown (the nearest name is in the text) or bad.
         """
         hide_secrets(options, OPTIONS)
         if config is not None:
-            if not isinstance(config, ProducerConfig):
-                advice = "ProducerConfig.from_mapping makes one of it" if isinstance(config, dict) else "options are given by name"
-                raise ConfigError(f"config must be a ProducerConfig, not {type(config).__name__}; {advice}")
+            if isinstance(config, type):
+                advice = "ProducerConfig.from_mapping makes one of it" if issubclass(config, dict) else "options are given by name"
+                raise ConfigError(f"config must be a ProducerConfig, not {config.__name__}; {advice}")
             if options:
                 raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
             return config
@@ -418,10 +424,20 @@ class ProducerConfig(SecureOptions):
 
 
 _SECURE: Final = {field.name for field in dataclasses.fields(SecureOptions)}
-# Options of security come last.
+_OF_TOKENS: Final = {field.name for field in dataclasses.fields(TokenOptions)}
+# Options of security come last, and those of tokens behind them.
 OPTIONS: Final[Mapping[str, Option]] = {
-    field.name: field.metadata["option"] for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: field.name in _SECURE)
+    field.name: field.metadata["option"]
+    for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: (field.name in _SECURE) + (field.name in _OF_TOKENS))
 }
+
+
+def without_content(config: Any) -> Any:
+    """Return a given config; in place of anything but a `ProducerConfig` or None, its type.
+
+    A constructor keeps only what this returns: other clients' dicts of options have secrets, and an error shows the locals of its frames.
+    """
+    return config if config is None or isinstance(config, ProducerConfig) else type(config)
 
 
 def check_hook(hook: Callable[..., object] | None) -> None:

@@ -8,7 +8,8 @@ them, `//` and `/* */` are comments. Errors name options and modules that are kn
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
 from aioproducer.secret import Secret, is_reference
@@ -21,13 +22,37 @@ __all__ = ["Login", "read_jaas"]
 _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
+    "software.amazon.msk.auth.iam.IAMLoginModule": "AWS_MSK_IAM",
 }
-_LATER: Final = ("OAuthBearerLoginModule", "Krb5LoginModule", "IAMLoginModule")
+_LATER: Final = ("Krb5LoginModule",)
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _USERNAME: Final = "username"
 _PASSWORD: Final = "password"  # noqa: S105  (the option's name)
 _TOKEN_AUTH: Final = "tokenauth"  # noqa: S105  (the option's name)
-_OPTIONS: Final = {"PLAIN": (_USERNAME, _PASSWORD), "SCRAM": (_USERNAME, _PASSWORD, _TOKEN_AUTH)}
+# Of OAUTHBEARER: what is an option here, by its name here, and whether it is a secret; and the beginning of the names of SASL extensions.
+_BEARER: Final = {
+    "clientId": ("sasl_oauthbearer_client_credentials_client_id", False),
+    "clientSecret": ("sasl_oauthbearer_client_credentials_client_secret", True),
+    "scope": ("sasl_oauthbearer_scope", False),
+}
+_EXTENSION: Final = "extension_"
+# Of Amazon MSK's IAM: what is an option here, by its name here; None: it has no effect here. A role is assumed in the cluster's region.
+_AWS: Final = {
+    "awsProfileName": "sasl_aws_profile_name",
+    "awsRoleArn": "sasl_aws_role_arn",
+    "awsRoleSessionName": "sasl_aws_role_session_name",
+    "awsStsRegion": None,
+    "awsDebugCreds": None,
+    "awsMaxRetries": None,
+    "awsMaxBackOffTimeMs": None,
+}
+_OPTIONS: Final = {
+    "PLAIN": (_USERNAME, _PASSWORD),
+    "SCRAM": (_USERNAME, _PASSWORD, _TOKEN_AUTH),
+    "OAUTHBEARER": (*_BEARER, _EXTENSION),
+    "AWS_MSK_IAM": tuple(_AWS),
+}
 # Only what looks like a Java class of this kind is quoted in an error, as any other first word may be a password.
 _CLASS: Final = re.compile(r"(?:[a-z_]\w*\.)+[A-Z]\w*LoginModule")
 
@@ -48,10 +73,11 @@ class Login(NamedTuple):
 
     Attributes:
         module: the class of the login module.
-        family: "PLAIN" or "SCRAM", the mechanisms that the module is for.
+        family: "PLAIN", "SCRAM", "OAUTHBEARER" or "AWS_MSK_IAM", the mechanisms that the module is for.
         username: the name, or a reference to it; None: the text has none.
         password: None: the text has none.
         token_auth: True if the two are a delegation token.
+        others: the values of other options, by their names here.
     """
 
     module: str
@@ -59,6 +85,7 @@ class Login(NamedTuple):
     username: Secret | str | None
     password: Secret | None
     token_auth: bool
+    others: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Token(NamedTuple):
@@ -138,7 +165,7 @@ def _options(tokens: list[_Token], known: tuple[str, ...]) -> dict[str, str] | s
     for at in range(0, len(tokens), 3):
         name, equals, value = (*tokens[at : at + 3], None, None)[:3]
         # A name that is not known may be a part of a password that was not quoted.
-        if name is None or name.is_mark or name.text not in known:
+        if name is None or name.is_mark or not _is_known(name.text, known):
             return f"an option is not known: it is {' or '.join(known)}"
         if equals is None or not (equals.is_mark and equals.text == "=") or value is None or value.is_mark:
             return f'{name.text} has no value: write {name.text}="..."'
@@ -148,7 +175,28 @@ def _options(tokens: list[_Token], known: tuple[str, ...]) -> dict[str, str] | s
     return options
 
 
+def _is_known(name: str, known: tuple[str, ...]) -> bool:
+    return name in known or (_EXTENSION in known and name.startswith(_EXTENSION))
+
+
+def _of_bearer(module: str, options: Mapping[str, str]) -> Login:
+    """Return what the module of OAUTHBEARER is given: what the token endpoint is asked with, and SASL extensions."""
+    others: dict[str, Any] = {}
+    for name, (ours, is_secret) in _BEARER.items():
+        if name in options:
+            others[ours] = Secret(options[name]) if is_secret else options[name]
+    extensions = {name.removeprefix(_EXTENSION): value for name, value in options.items() if name.startswith(_EXTENSION)}
+    if extensions:
+        others["sasl_oauthbearer_extensions"] = extensions
+    return Login(module, _MODULES[module], None, None, token_auth=False, others=others)
+
+
 def _of_options(module: str, options: Mapping[str, str]) -> Login | str:
+    if _MODULES[module] == "OAUTHBEARER":
+        return _of_bearer(module, options)
+    if _MODULES[module] == "AWS_MSK_IAM":
+        others = {ours: options[name] for name, ours in _AWS.items() if ours is not None and name in options}
+        return Login(module, _MODULES[module], None, None, token_auth=False, others=others)
     flag = options.get(_TOKEN_AUTH, "false").lower()
     if flag not in {"true", "false"}:
         return f"{_TOKEN_AUTH} is true or false"

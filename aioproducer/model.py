@@ -22,6 +22,7 @@ __all__ = [
     "Health",
     "OffsetAndMetadata",
     "PartitionNumber",
+    "Position",
     "ProducerRecord",
     "Record",
     "RecordMetadata",
@@ -104,6 +105,18 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class Position(NamedTuple):
+    """Holds how far a job has read its source, as `send_position_to_transaction` sent it.
+
+    Attributes:
+        number: from 0 on.
+        cursor: the text beside it.
+    """
+
+    number: int
+    cursor: str = ""
+
+
 class ConsumerGroupMetadata(NamedTuple):
     """Identifies the consumer group, and its member, that commits offsets in a transaction (Java's `ConsumerGroupMetadata`).
 
@@ -175,9 +188,9 @@ class BrokerSecurity(NamedTuple):
         cipher: OpenSSL's name of the cipher suite; None as above.
         certificate_ends_at: the end of the broker's certificate, in seconds since 1970; None: it is not known.
         mechanism: the SASL mechanism; None: there is none.
-        principal: the user's name, or the reference to it; None: there is none.
+        principal: the user's name, or the reference to it, or whom the bearer token is for; None: there is none, or it is not known.
         session_seconds_left: until the broker ends the session, which is renewed before; None: it does not end.
-        last_refusal: why the latest attempt was refused, by the broker or by this client; None: it was not.
+        last_refusal: why the latest attempt was refused, by the broker or by this client, or why there is no new token; None: it was not.
     """
 
     node_id: int

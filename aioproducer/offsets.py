@@ -1,4 +1,4 @@
-"""Checks the arguments of `send_offsets_to_transaction`, and converts them to types of `aioproducer.model`."""
+"""Checks offsets, groups and positions that the user gives to a transaction, and converts them to types of `aioproducer.model`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from aioproducer.errors import UsageError
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from aioproducer.number_conversion import exact_int
 
-__all__ = ["read_group", "read_offsets"]
+__all__ = ["POSITION_PARTITION", "read_group", "read_offsets", "read_position", "read_position_key"]
 
 _MAX_OFFSET: Final = 2**63 - 1
+# The partition of the topic with which Kafka keeps the position of a job: every topic has it.
+POSITION_PARTITION: Final = 0
 
 
 def read_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
@@ -71,3 +73,33 @@ def read_group(group: Any) -> ConsumerGroupMetadata:
     if generation_id > 0 and not group.member_id:
         raise UsageError(f"generation_id={generation_id} is one of a member's: give its member_id too, or neither")
     return group if type(group.generation_id) is int else group._replace(generation_id=generation_id)
+
+
+def read_position_key(job: Any, topic: Any) -> ConsumerGroupMetadata:
+    """Return the group that has the position of a job, after a check of the topic.
+
+    Raises:
+        UsageError: the job or the topic has no name.
+    """
+    for name, value in (("job", job), ("topic", topic)):
+        if not isinstance(value, str) or not value:
+            raise UsageError(f"{name}={value!r}: it is a name, and not empty")
+    return ConsumerGroupMetadata(job)
+
+
+def read_position(number: Any, cursor: Any) -> OffsetAndMetadata:
+    """Return a position as the offset that Kafka keeps.
+
+    Raises:
+        UsageError: the number is none from 0 on, or the cursor is no text.
+    """
+    exact = exact_int(number)
+    if exact is None or not 0 <= exact <= _MAX_OFFSET:
+        raise UsageError(f"number={number!r}: a position is a whole number from 0 on, below 2^63")
+    if not isinstance(cursor, str):
+        raise UsageError(f"cursor must be a string, not {type(cursor).__name__}")
+    try:
+        cursor.encode()
+    except UnicodeEncodeError:
+        raise UsageError("cursor has characters that UTF-8 does not") from None
+    return OffsetAndMetadata(exact, cursor)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.errors import ConfigError
 from aioproducer.options import whole_number
 from aioproducer.secret import hide
+from aioproducer.secure_kinds import is_secret
 from aioproducer.secure_names import is_translated, translated
-from aioproducer.secure_options import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ _BREAKERS_OPTIONS: Final = "circuit_breaker_options"
 # The only name of KIP-693 that differs from the field's.
 _BREAKERS: Final = {"mute.retry.interval": "circuit_breaker_mute_retry_interval_ms"}
 
-_LATER_ARE: Final = "are for a later version of aioproducer; leave it out"
+_LATER_IS: Final = "for a later version of aioproducer; leave it out"
 # The first row that matches a name gives its reason.
 NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
@@ -55,8 +55,24 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Kafka 4.4 has it; leave it out", ("metadata.cluster.check.enable",)),
     ("here memory is always taken by need; leave it out", ("buffer.memory.allocation.strategy",)),
     (
-        f"OAuth and Kerberos {_LATER_ARE}",
-        ("sasl.kerberos.*", "sasl.login.*", "sasl.client.callback.handler.class", "https.ca.*", "*oauth*"),
+        "brokers verify tokens and read their claims; leave it out",
+        (
+            "sasl.oauthbearer.jwks.*",
+            "sasl.oauthbearer.expected.*",
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.jwt.validator.class",
+            "sasl.oauthbearer.*.claim.name",
+        ),
+    ),
+    ("the method follows from the options: it is oidc or default; leave it out", ("sasl.oauthbearer.method",)),
+    (
+        "give sasl_oauthbearer_token a function that makes such a token, or asks for it",
+        ("sasl.oauthbearer.config", "sasl.oauthbearer.metadata.authentication.type", "enable.sasl.oauthbearer.unsecure.jwt"),
+    ),
+    (f"Kerberos is {_LATER_IS}", ("sasl.kerberos.*",)),
+    (
+        "classes of Java have no place here: give sasl_oauthbearer_token a function",
+        ("sasl.login.callback.handler.class", "sasl.login.class", "sasl.client.callback.handler.class", "oauth*"),
     ),
     (
         "it is about OpenSSL in librdkafka: give an ssl_context",

@@ -9,25 +9,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 from aioproducer.client_ids import with_client_id
-from aioproducer.config import ProducerConfig, check_hook
+from aioproducer.config import ProducerConfig, check_hook, without_content
 from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.fork_safety import FORKED
-from aioproducer.engine.transactions.context import TransactionScope
 from aioproducer.errors import ProducerClosed, UsageError
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
 from aioproducer.number_conversion import is_number
-from aioproducer.offsets import read_group, read_offsets
+from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
 from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterable, Callable, Iterable
     from types import TracebackType
 
     from aioproducer.engine.append.batch_builder import ReadyBatch
@@ -36,11 +35,9 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.model import (
         Compression,
-        ConsumerGroupMetadata,
         FlushSummary,
         Headers,
         Health,
-        OffsetAndMetadata,
         PartitionNumber,
         Record,
         RecordMetadata,
@@ -60,10 +57,9 @@ if TYPE_CHECKING:
 else:
     K = TypeVar("K")
     V = TypeVar("V")
-P = TypeVar("P", bound="tuple[str, int]")
 
 
-class Producer(Generic[K, V]):
+class Producer(TransactionCalls, Generic[K, V]):
     """Sends records to Kafka from one event loop.
 
     ```python
@@ -94,6 +90,7 @@ class Producer(Generic[K, V]):
         wall_clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> None:
+        config = without_content(config)
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         check_hook(self.config.on_delivery_error)
         check_available(cast("Compression", self.config.compression_type))
@@ -344,77 +341,6 @@ class Producer(Generic[K, V]):
         if timeout is not None and not (is_number(timeout) and timeout >= 0):
             raise UsageError(f"timeout={timeout!r}: it is seconds, from 0 on, or None")
         return await engine.flush(None if timeout is None else float(timeout))
-
-    # Transactions: each call waits at most `max_block_ms`. Then it raises TransactionTimeout, which names the cause of the wait, and
-    # the operation goes on.
-
-    def transaction(self) -> TransactionScope:
-        """Return a context manager: all records that the body of `async with producer.transaction():` sends become visible, or none.
-
-        The end of the body commits the transaction. An exception or a cancellation that leaves the body aborts it, and then propagates
-        unchanged. The exit waits for the abort, at most `max_block_ms`, and no longer than until a second cancellation. A commit that
-        fails is aborted too.
-
-        Raises:
-            UsageError: the producer has no `transactional_id`. All other errors are those of `begin_transaction` and
-                `commit_transaction`.
-        """
-        return TransactionScope(lambda: self._running().transaction_manager, self.config.max_block_ms / 1000)
-
-    async def begin_transaction(self) -> None:
-        """Begin a transaction: every later send belongs to it. Waits while the producer has no producer id.
-
-        Raises:
-            TransactionMisuse: a transaction is open.
-            TransactionTimeout: the producer had no producer id in time.
-            TransactionError: the cluster assigns no producer id, or the producer was fenced; `hint` says what to do.
-        Cancellation: no transaction is open.
-        """
-        await self._running().transaction_manager.begin()
-
-    async def commit_transaction(self) -> None:
-        """Send the queued records, wait for them, then commit. The transaction's records and offsets are visible once it returns.
-
-        Raises:
-            TransactionMisuse: no transaction is open.
-            TransactionAbortable: a record or an offset of the transaction failed; nothing is committed. Call `abort_transaction`.
-            TransactionFatal: the producer was fenced, or had a similar error; nothing is committed.
-            TransactionTimeout: it is not known yet whether the transaction was committed. Call `commit_transaction` again. The
-                transaction can no longer be aborted once the coordinator may have received the commit request.
-        Cancellation: the commit goes on. `abort_transaction` aborts instead as long as the commit request was not sent.
-        """
-        await self._running().transaction_manager.commit()
-
-    async def abort_transaction(self) -> None:
-        """Drop the records that were not sent, wait for the batches in flight, then abort. Readers of committed records see none of it.
-
-        Raises:
-            TransactionMisuse: no transaction is open, or its commit request is in flight to the coordinator.
-            TransactionFatal: the producer was fenced, or had a similar error: the transaction is aborted then too.
-            TransactionTimeout: the coordinator did not answer in time. Call `abort_transaction` again.
-        Cancellation: the abort goes on.
-        """
-        await self._running().transaction_manager.abort()
-
-    async def send_offsets_to_transaction(
-        self, offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]], group: str | ConsumerGroupMetadata
-    ) -> None:
-        """Add a consumer's offsets to the transaction: they are committed with it, or not at all (KIP-447).
-
-        Args:
-            offsets: offsets of the next record to read, by (topic, partition); aiokafka's named tuples are accepted.
-            group: the consumer group. With the member's generation and id, the group refuses offsets of a member that is no longer part
-                of it. A group id alone identifies no member.
-
-        Raises:
-            UsageError: `offsets` are no offsets, or `group` is no group.
-            TransactionMisuse: no transaction is open.
-            CommitFailed: the member is no longer part of the group.
-            TransactionError, TransactionTimeout: as `commit_transaction`.
-        Cancellation: the request goes on.
-        """
-        transaction_manager = self._running().transaction_manager
-        await transaction_manager.send_offsets(read_group(group), read_offsets(offsets))
 
     async def stop(self) -> None:
         """Abort an open transaction and flush, at most `close_timeout_ms`, then fail all pending records and close every connection.

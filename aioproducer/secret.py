@@ -14,6 +14,7 @@ import os
 import re
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
@@ -34,14 +35,49 @@ _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-class NotText(NamedTuple):
-    """Stands for a value of a secret option that is no string.
+class NotText:
+    """Holds a value of a secret option that is no string: its repr may show a secret.
 
     Attributes:
         type_name: the name of the value's type.
     """
 
-    type_name: str
+    __slots__ = ("_reveal", "type_name")
+
+    def __init__(self, value: object) -> None:
+        self.type_name = type(value).__name__
+        self._reveal: Callable[[], Any] = lambda: value
+
+    def reveal(self) -> Any:
+        """Return the value."""
+        return self._reveal()
+
+    def __repr__(self) -> str:
+        return f"<{self.type_name} hidden>"
+
+    def __eq__(self, other: object) -> bool:
+        return self._reveal() is other._reveal() if isinstance(other, NotText) else NotImplemented
+
+    def __hash__(self) -> int:
+        return id(self._reveal())
+
+    def __copy__(self) -> NotText:
+        return self
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> NotText:
+        return self
+
+    def __reduce__(self) -> tuple[type[NotText], tuple[Any]]:
+        """Return a function for a pickle, which writes its name down.
+
+        Raises:
+            TypeError: the value is none; its state may have a secret.
+        """
+        if not isinstance(self._reveal(), FunctionType):
+            raise TypeError(
+                "an object that may hold a secret is not pickled: give a function of a module, or a reference such as ${file:/path}"
+            )
+        return NotText, (self._reveal(),)
 
 
 class Secret:
@@ -68,6 +104,17 @@ class Secret:
             ConfigError: the reference names a variable, file or key that cannot be read, or is empty; the text names it.
         """
         return self._read()
+
+    @property
+    def file(self) -> Path | None:
+        """Return the file that a reference names; None: it names none. The file is not looked for, but for one whose name has a colon."""
+        match = _REFERENCE.fullmatch(self.reference or "")
+        if match is None or match["provider"] == "env":
+            return None
+        path, _, name = match["place"].rpartition(":")
+        if match["provider"] == "dir":
+            return Path(path) / name
+        return Path(path if path and not Path(match["place"]).is_file() else match["place"])
 
     @property
     def is_encodable(self) -> bool:
@@ -125,7 +172,7 @@ def is_reference(text: str) -> bool:
 def hide(options: dict[Any, Any], is_shown: Callable[[Any], bool]) -> None:
     """Replace each value by a `Secret`, in place, unless `is_shown` returns True for its name. A private key is replaced under any name.
 
-    None stays None. What is no string becomes a `NotText`, as its repr may show a secret.
+    None stays None. What is no string becomes a `NotText`.
     """
     options.update({name: _hidden(value, is_shown=is_shown(name)) for name, value in options.items()})
 
@@ -133,7 +180,7 @@ def hide(options: dict[Any, Any], is_shown: Callable[[Any], bool]) -> None:
 def _hidden(value: Any, *, is_shown: bool) -> Any:
     if isinstance(value, str) and (not is_shown or _PRIVATE_KEY in value):
         return Secret(value)
-    return value if is_shown or value is None or isinstance(value, (Secret, NotText)) else NotText(type(value).__name__)
+    return value if is_shown or value is None or isinstance(value, (Secret, NotText)) else NotText(value)
 
 
 def _is_encodable(text: str) -> bool:

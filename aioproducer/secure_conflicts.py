@@ -7,7 +7,9 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.msk_options import AWS_MSK_IAM, check_msk
 from aioproducer.secure_options import Assumed
+from aioproducer.token_conflicts import OF_ENDPOINTS, check_endpoint_options
 
 if TYPE_CHECKING:
     from aioproducer.secure_options import SecureOptions
@@ -18,6 +20,16 @@ _log = logging.getLogger(__name__)
 
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 _TLS: Final = ("SSL", "SASL_SSL")
+_TOKENS: Final = "OAUTHBEARER"
+# Sources of tokens, of which OAUTHBEARER needs one.
+_TOKEN_SOURCES: Final = ("sasl_oauthbearer_token", "sasl_oauthbearer_token_endpoint_url")
+# The beginnings of options that are for OAUTHBEARER alone.
+_OF_TOKENS: Final = ("sasl_oauthbearer_", "sasl_login_", *OF_ENDPOINTS)
+_OF_SASL: Final = ("sasl_", *OF_ENDPOINTS)
+# What a mechanism sends as it is, and what else to do than to encrypt it.
+_UNENCRYPTED: Final = {"PLAIN": ("password", ", or SCRAM"), _TOKENS: ("token", "")}
+# Options of the mechanisms that have a user and a password.
+_OF_PASSWORDS: Final = ("sasl_username", "sasl_password", "sasl_token_auth")
 _ENDPOINT: Final = "ssl_endpoint_identification_algorithm"
 # aiokafka's default, which says nothing without SASL.
 _MECHANISM_BY_DEFAULT: Final = "PLAIN"
@@ -87,7 +99,7 @@ def _take_scheme(config: SecureOptions, scheme: str) -> None:
     _set(config, "security_protocol", scheme)
 
 
-def _given(config: SecureOptions, prefix: str = "") -> list[str]:
+def _given(config: SecureOptions, prefix: str | tuple[str, ...] = "") -> list[str]:
     """Return the options that say something: their value is not the default."""
     fields = [field for field in dataclasses.fields(config) if field.name.startswith(prefix)]
     return [field.name for field in fields if getattr(config, field.name) != field.default]
@@ -99,7 +111,7 @@ def _check_used(config: SecureOptions) -> None:
     chosen = "is PLAINTEXT by default" if isinstance(protocol, Assumed) else f"is {protocol}"
     if protocol not in _SASL:
         remedy = "SASL_SSL" if protocol in _TLS else "SASL_SSL or SASL_PLAINTEXT"
-        for name in _given(config, "sasl_"):
+        for name in _given(config, _OF_SASL):
             raise ConfigError(f"{name} needs SASL, and security_protocol {chosen}. Give security_protocol={remedy}, or leave {name} out")
     if protocol not in _TLS:
         remedy = "SASL_SSL" if protocol in _SASL else "SSL or SASL_SSL"
@@ -160,9 +172,44 @@ def _check_sasl(config: SecureOptions) -> None:
     mechanism = config.sasl_mechanism
     if mechanism is None:
         raise ConfigError(
-            f"security_protocol={protocol} needs sasl_mechanism, which has no default here: give PLAIN (aiokafka's default), SCRAM-SHA-256 "
-            "or SCRAM-SHA-512"
+            f"security_protocol={protocol} needs sasl_mechanism, which has no default here: give PLAIN (aiokafka's default), SCRAM-SHA-256, "
+            "SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
         )
+    if mechanism == AWS_MSK_IAM:
+        check_msk(config, _given(config, "sasl_"))
+        return
+    for name in _given(config, "sasl_aws_"):
+        raise ConfigError(f"{name} is for sasl_mechanism={AWS_MSK_IAM}, and sasl_mechanism={mechanism}. Leave {name} out")
+    if mechanism == _TOKENS:
+        _check_tokens(config)
+    else:
+        _check_password(config, mechanism)
+    what = _UNENCRYPTED.get(mechanism)
+    if what is not None and protocol not in _TLS:
+        _log.warning("sasl_mechanism=%s with security_protocol=%s sends the %s unencrypted: use SASL_SSL%s.", mechanism, protocol, *what)
+
+
+def _check_tokens(config: SecureOptions) -> None:
+    """Check the options of OAUTHBEARER."""
+    given = set(_given(config, _OF_SASL))
+    for name in _OF_PASSWORDS:
+        if name in given:
+            raise ConfigError(f"sasl_mechanism={_TOKENS} has no {name}: it has a token. Leave {name} out, or choose another mechanism")
+    sources = [name for name in _TOKEN_SOURCES if _has(config, name)]
+    if not sources:
+        raise ConfigError(f"sasl_mechanism={_TOKENS} needs {' or '.join(_TOKEN_SOURCES)}, which is not given")
+    if len(sources) > 1:
+        raise ConfigError(f"{' and '.join(sources)} are both given: keep one")
+    if config.sasl_oauthbearer_token is not None and not config.sasl_oauthbearer_token:
+        raise ConfigError(f"sasl_mechanism={_TOKENS} needs sasl_oauthbearer_token, which is empty")
+    check_endpoint_options(config, given)
+
+
+def _check_password(config: SecureOptions, mechanism: str) -> None:
+    """Check the options of PLAIN and SCRAM."""
+    for name in _given(config, _OF_SASL):
+        if name.startswith(_OF_TOKENS):
+            raise ConfigError(f"{name} is for sasl_mechanism={_TOKENS}, and sasl_mechanism={mechanism}. Leave {name} out")
     for name in ("sasl_username", "sasl_password"):
         if getattr(config, name) is None:
             raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_username and sasl_password: {name} is not given")
@@ -170,5 +217,3 @@ def _check_sasl(config: SecureOptions) -> None:
         raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_password, which is empty")
     if config.sasl_token_auth and mechanism == "PLAIN":
         raise ConfigError("sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN: brokers take delegation tokens by SCRAM alone")
-    if mechanism == "PLAIN" and protocol not in _TLS:
-        _log.warning("sasl_mechanism=PLAIN with security_protocol=%s sends the password unencrypted: use SASL_SSL, or SCRAM.", protocol)

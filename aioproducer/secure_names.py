@@ -28,12 +28,22 @@ _PROVIDER_CLASSES: Final = {
 }
 # What `ssl.protocol` may say: nothing that forbids what is agreed on here.
 _TLS: Final = ("tls", "tlsv1.2", "tlsv1.3")
-# Values that mean "no Kerberos, no OAuth" in aiokafka and kafka-python. Such an option has no effect, and is left out.
+_BEARER: Final = "org.apache.kafka.common.security.oauthbearer."
+# Values that say what is so here in any case: no Kerberos and no OAuth, in aiokafka and kafka-python; what verifies tokens, and the class
+# or the method that asks a token endpoint, in Java and librdkafka. Such an option is left out.
 _NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
+    "sasl.client.callback.handler.class": ("software.amazon.msk.auth.iam.iamclientcallbackhandler", None),
     "sasl.kerberos.service.name": ("kafka", None),
     "sasl.kerberos.domain.name": (None,),
     "sasl.kerberos.name": (None,),
     "sasl.oauth.token.provider": (None,),
+    "sasl.oauthbearer.method": ("oidc", "default"),
+    "sasl.oauthbearer.sub.claim.name": ("sub",),
+    "sasl.oauthbearer.scope.claim.name": ("scope",),
+    "sasl.oauthbearer.metadata.authentication.type": ("none",),
+    "enable.sasl.oauthbearer.unsecure.jwt": ("false", False),
+    "sasl.oauthbearer.jwt.validator.class": tuple(f"{_BEARER}{name}jwtvalidator" for name in ("default", "client")),
+    "sasl.login.callback.handler.class": tuple(f"{_BEARER}{part}oauthbearerlogincallbackhandler" for part in ("", "secured.")),
 }
 _ENDPOINT: Final = "ssl_endpoint_identification_algorithm"
 # Options which another client's user leaves out by giving None.
@@ -66,7 +76,7 @@ def _jaas(written: str, value: Any, mechanism: str) -> list[Given]:
     login = read_jaas(written, value)
     if mechanism and not mechanism.startswith(login.family):
         raise ConfigError(f"{written} has {login.module}, and sasl_mechanism={mechanism}: the module is for {login.family}")
-    fields = {"sasl_username": login.username, "sasl_password": login.password, "sasl_token_auth": login.token_auth or None}
+    fields = {"sasl_username": login.username, "sasl_password": login.password, "sasl_token_auth": login.token_auth or None, **login.others}
     return [Given(written, name, one) for name, one in fields.items() if one is not None]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,17 +15,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aioproducer.broker_addresses import PROTOCOLS
 from aioproducer.errors import ConfigError
 from aioproducer.options import FLAG, Kind, option
-from aioproducer.secret import NotText, Secret, hide, is_reference
+from aioproducer.secret import Secret, hide, is_reference
+from aioproducer.secure_kinds import PATH, SECRET, is_secret, plain_text, read_secret, read_text, type_name
+from aioproducer.token_options import TokenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Assumed", "SecureOptions", "hides_secrets", "is_secret"]
+__all__ = ["Assumed", "SecureOptions", "hides_secrets"]
 
 _Config = TypeVar("_Config", bound="SecureOptions")
 
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_LATER_MECHANISMS: Final = ("GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM")
+_LATER_MECHANISMS: Final = ("GSSAPI",)
 _VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _STORES: Final = ("PEM", "PKCS12")
 # Java's default, which its key stores of type PKCS12 are read by, too: the first bytes of the file tell the type.
@@ -66,46 +67,12 @@ def _store() -> Kind:
     return Kind("PEM or PKCS12; None, and Java's JKS: the first bytes of the file tell", read)
 
 
-def _plain_text(name: str, value: Any) -> str:
-    """Return a text that is no reference."""
-    if isinstance(value, Secret):
-        raise ConfigError(f"{name} has a private key, which is a secret: give it as ssl_keystore_key, or in a file")
-    if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a string, not {_type(value)}")
-    if not value.strip():
-        raise ConfigError(f"{name} is empty: leave it out")
-    if is_reference(value):
-        raise ConfigError(f"{name}={value.strip()}: references are read in secret options and sasl_username alone. Give the value itself")
-    return value
-
-
-def _text(name: str, value: Any) -> str | None:
-    return None if value is None else _plain_text(name, value)
-
-
-def _path(name: str, value: Any) -> str | None:
-    return _text(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
-
-
-def _secret(name: str, value: Any) -> Secret | None:
-    """Return the secret. The caller has hidden its text already."""
-    if value is None:
-        return None
-    if not isinstance(value, Secret):
-        raise ConfigError(f"{name} must be a string, not {_type(value)}")
-    if not value.is_encodable:
-        raise ConfigError(f"{name} has characters that UTF-8 does not")
-    if value.is_mixed:
-        raise ConfigError(f"{name} has a reference within other text: a reference is the whole value")
-    return value
-
-
 def _user(name: str, value: Any) -> str | Secret | None:
     if value is None or isinstance(value, Secret):
         return value
     if isinstance(value, str) and is_reference(value):
         return Secret(value)
-    text = _plain_text(name, value)
+    text = plain_text(name, value)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -116,7 +83,7 @@ def _user(name: str, value: Any) -> str | Secret | None:
 def _listed(name: str, value: Any) -> list[str]:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
-        raise ConfigError(f"{name} must be a string or a sequence of strings, not {_type(value)}")
+        raise ConfigError(f"{name} must be a string or a sequence of strings, not {type_name(value)}")
     return [word for part in parts for word in _BETWEEN.split(part) if word]
 
 
@@ -148,21 +115,15 @@ def _context(name: str, value: Any) -> Any:
     if inspect.iscoroutinefunction(value):
         raise ConfigError(f"{name} must be a plain function, not a coroutine function: it is called in a thread")
     if value is not None and not callable(value) and not (callable(getattr(value, "wrap_bio", None)) and hasattr(value, "check_hostname")):
-        raise ConfigError(f"{name} must be an ssl.SSLContext, or a function that returns one, not {_type(value)}")
+        raise ConfigError(f"{name} must be an ssl.SSLContext, or a function that returns one, not {type_name(value)}")
     return value
 
 
-def _type(value: object) -> str:
-    return value.type_name if isinstance(value, NotText) else type(value).__name__
-
-
-_PATH: Final = Kind("a path, or None", _path)
-_PEM: Final = Kind("PEM, or None", _text)
-_SECRET: Final = Kind("a secret or a reference to one, or None", _secret)
+_PEM: Final = Kind("PEM, or None", read_text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecureOptions:
+class SecureOptions(TokenOptions):
     """Holds how connections are encrypted and authenticated. A config that holds a secret as its text cannot be pickled."""
 
     security_protocol: str = option(
@@ -179,38 +140,38 @@ class SecureOptions:
     )
     ssl_truststore_location: str | None = option(
         None,
-        _PATH,
+        PATH,
         "file of the certificates that are trusted, PEM or PKCS12; None: the system's",
         librdkafka=("ssl.ca.location",),
         python=("ssl_cafile",),
     )
     ssl_truststore_certificates: str | None = option(None, _PEM, "the certificates that are trusted", librdkafka=("ssl.ca.pem",))
     ssl_truststore_type: str | None = option(None, _store(), "what ssl_truststore_location is")
-    ssl_truststore_password: Secret | str | None = option(None, _SECRET, "the password of ssl_truststore_location, if that is PKCS12")
+    ssl_truststore_password: Secret | str | None = option(None, SECRET, "the password of ssl_truststore_location, if that is PKCS12")
     ssl_keystore_location: str | None = option(
-        None, _PATH, "file of the client's key and certificates, PEM or PKCS12; None: the client has none"
+        None, PATH, "file of the client's key and certificates, PEM or PKCS12; None: the client has none"
     )
     ssl_keystore_type: str | None = option(None, _store(), "what ssl_keystore_location is")
-    ssl_keystore_password: Secret | str | None = option(None, _SECRET, "the password of ssl_keystore_location, if that is PKCS12")
+    ssl_keystore_password: Secret | str | None = option(None, SECRET, "the password of ssl_keystore_location, if that is PKCS12")
     ssl_keystore_key: Secret | str | None = option(
-        None, Kind("PEM or a reference to it, or None", _secret), "the client's key", librdkafka=("ssl.key.pem",)
+        None, Kind("PEM or a reference to it, or None", read_secret), "the client's key", librdkafka=("ssl.key.pem",)
     )
     ssl_keystore_certificate_chain: str | None = option(
         None, _PEM, "the client's certificate, and those that lead to its CA", librdkafka=("ssl.certificate.pem",)
     )
     ssl_key_location: str | None = option(
-        None, _PATH, "file of the client's key, PEM", java=None, librdkafka=("ssl.key.location",), python=("ssl_keyfile",)
+        None, PATH, "file of the client's key, PEM", java=None, librdkafka=("ssl.key.location",), python=("ssl_keyfile",)
     )
     ssl_certificate_location: str | None = option(
         None,
-        _PATH,
+        PATH,
         "file of the client's certificate, and those that lead to its CA, PEM",
         java=None,
         librdkafka=("ssl.certificate.location",),
         python=("ssl_certfile",),
     )
     ssl_key_password: Secret | str | None = option(
-        None, _SECRET, "the password of the client's key, if it is encrypted", python=("ssl_password",)
+        None, SECRET, "the password of the client's key, if it is encrypted", python=("ssl_password",)
     )
     ssl_endpoint_identification_algorithm: str = option(
         Assumed("https"), Kind("https, or none", _endpoint), "whether the broker's certificate must have its host name; none: it need not"
@@ -226,7 +187,7 @@ class SecureOptions:
     )
     ssl_crl_location: str | None = option(
         None,
-        _PATH,
+        PATH,
         "file of certificates that were revoked, PEM",
         java=None,
         librdkafka=("ssl.crl.location",),
@@ -248,7 +209,7 @@ class SecureOptions:
     )
     sasl_password: Secret | str | None = option(
         None,
-        _SECRET,
+        SECRET,
         "the user's password, or the delegation token's HMAC",
         java=None,
         librdkafka=("sasl.password",),
@@ -269,8 +230,3 @@ def hides_secrets(config: type[_Config]) -> type[_Config]:
 
     config.__init__ = hiding  # type: ignore[assignment]
     return config
-
-
-def is_secret(kind: Kind) -> bool:
-    """Return whether values of a kind are hidden."""
-    return kind.read is _secret

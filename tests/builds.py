@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILDS",
     "COLUMNS",
+    "both_builds",
     "compiled",
     "compiled_columns",
     "needs_compiled",
@@ -64,7 +65,12 @@ compiled = Build("_") if not REASON else None
 _HELP = ". Make it: python setup.py build_ext --inplace"
 needs_compiled = pytest.mark.skipif(bool(REASON), reason=REASON + _HELP)
 needs_compiled_columns = pytest.mark.skipif(bool(NO_COLUMNS), reason=NO_COLUMNS + _HELP)
-BUILDS = [pytest.param(plain, id="plain"), pytest.param(compiled, id="compiled", marks=needs_compiled)]
+# One run of such a test shows both builds, whichever the package has chosen: `nox -s plain` leaves it out.
+both_builds = pytest.mark.both_builds
+BUILDS = [
+    pytest.param(plain, id="plain", marks=both_builds),
+    pytest.param(compiled, id="compiled", marks=[both_builds, needs_compiled]),
+]
 COLUMNS = [pytest.param(plain_columns, id="plain"), pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)]
 on_both = pytest.mark.parametrize("build", BUILDS)
 on_compiled = pytest.mark.parametrize("build", BUILDS[1:])

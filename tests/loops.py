@@ -166,6 +166,24 @@ _ON_UVLOOP = {
             test_an_answer_that_omits_a_partition_is_an_uncertain_attempt
             test_records_follow_a_leader_that_moved_while_its_old_broker_is_gone
         """,
+        "tests/scenarios/test_rotation.py": """
+            test_a_bundle_of_authorities_that_is_replaced
+            test_a_certificate_that_kubernetes_swaps
+            test_a_password_in_a_file
+            test_a_password_that_changes_in_the_file_first
+            test_a_token_in_a_file
+            test_a_token_in_a_file_that_is_renewed_late
+            test_a_user_who_is_renamed
+            test_a_vault_that_is_sealed_for_a_minute
+            test_a_vault_that_stays_sealed
+            test_brokers_that_change_before_the_bundle_does
+        """,
+        "tests/net/test_msk.py": """
+            test_an_hour_of_records
+        """,
+        "tests/test_recipes.py": """
+            test_event_hubs_closes_idle_connections
+        """,
         "tests/scenarios/test_shutdown.py": """
             test_failures_nobody_looks_at_are_told_now_and_then
         """,

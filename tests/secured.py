@@ -8,6 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aiokafka.abc import AbstractTokenProvider
+
+from aioproducer.testing import unsecured_token
 from aioproducer.testing.kafka_security import LISTENERS, KafkaSecurity
 
 if TYPE_CHECKING:
@@ -34,7 +37,8 @@ SESSION_MS = 3000
 SECURITY = KafkaSecurity(
     users={name: f"canary-{name}" for name in ("alice", "bob", "carol")}, session_ms=SESSION_MS, acls=True, super_users=("alice", "carol")
 )
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+BEARER = MECHANISMS[-1]
 _PATIENCE = 30.0
 
 
@@ -58,6 +62,10 @@ class Way:
     def password(self) -> str:
         return SECURITY.users[self.user]
 
+    def bearer_token(self) -> str:
+        """An unsecured JWT of the user, which lives for a minute."""
+        return unsecured_token(self.user, 60.0, canary="canary-claim")
+
     def of_a_reader(self) -> Way:
         """The same way for peers, which have no delegation tokens: over SCRAM."""
         return Way(self.listener, self.mechanism, user=self.user)
@@ -75,6 +83,8 @@ class Way:
             assert token is not None
             options |= {"sasl_mechanism": self.mechanism, "sasl_token_auth": True}
             options |= {"sasl_username": token.token_id, "sasl_password": token.hmac}
+        elif self.mechanism == BEARER:
+            options |= {"sasl_mechanism": BEARER, "sasl_oauthbearer_token": self.bearer_token}
         elif self.mechanism:
             options |= {"sasl_mechanism": self.mechanism, "sasl_username": self.user, "sasl_password": self.password}
         return options
@@ -87,7 +97,9 @@ class Way:
             if self.listener == "MTLS":
                 context.load_cert_chain(server.certificates.clients[self.user].pem)
             options["ssl_context"] = context
-        if self.mechanism:
+        if self.mechanism == BEARER:
+            options |= {"sasl_mechanism": BEARER, "sasl_oauth_token_provider": _Provider(self)}
+        elif self.mechanism:
             options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": self.user, "sasl_plain_password": self.password}
         return options
 
@@ -98,9 +110,22 @@ class Way:
         if self.listener == "MTLS":
             files = server.certificates.clients[self.user]
             options |= {"ssl.key.location": str(files.key), "ssl.certificate.location": str(files.chain)}
-        if self.mechanism:
+        if self.mechanism == BEARER:
+            options |= {"sasl.mechanism": BEARER, "enable.sasl.oauthbearer.unsecure.jwt": True}
+            options |= {"sasl.oauthbearer.config": f"principal={self.user}"}
+        elif self.mechanism:
             options |= {"sasl.mechanism": self.mechanism, "sasl.username": self.user, "sasl.password": self.password}
         return options
+
+
+class _Provider(AbstractTokenProvider):
+    """Gives aiokafka the tokens of a way."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+
+    async def token(self) -> str:
+        return self._way.bearer_token()
 
 
 _SASL: tuple[Listener, ...] = ("SASL_PLAINTEXT", "SASL_SSL")

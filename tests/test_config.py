@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aioproducer import Producer
 from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
@@ -55,6 +56,19 @@ JAVAS_DEFAULTS = {
 RANGES = [
     (name, option.kind.low, option.kind.high, not name.endswith("_ms")) for name, option in OPTIONS.items() if option.kind.low is not None
 ]
+BEARER = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token": "canary-token"}
+ENDPOINT = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_oauthbearer_token_endpoint_url": "https://id.example.test/token",
+    "sasl_oauthbearer_client_credentials_client_id": "orders",
+}
+# The beginnings of options, and what they are used with.
+BESIDE = {
+    "sasl_login_": BEARER,
+    "sasl_oauthbearer_assertion_": {**ENDPOINT, "sasl_oauthbearer_assertion_private_key_file": "client.pem"},
+    "sasl_oauthbearer_header_": {**ENDPOINT, "sasl_oauthbearer_client_credentials_client_secret": "canary-secret"},
+}
 # What a delegation token is used with.
 TOKEN = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "token", "sasl_password": "canary-hmac"}
 NUMBERS = [name for name, *_ in RANGES]
@@ -268,12 +282,17 @@ def test_sizes_are_whole_numbers(name: str, given: Any) -> None:
         config(**{name: given})
 
 
+def beside(name: str) -> dict[str, Any]:
+    return next((others for start, others in BESIDE.items() if name.startswith(start)), {})
+
+
 @pytest.mark.parametrize(("name", "low"), [(name, low) for name, low, _, _ in RANGES])
 def test_the_lowest_value(name: str, low: int) -> None:
     """The lowest value is accepted if no other option contradicts it. A value below it never is."""
     if name != "delivery_timeout_ms":
         others = {"batch_size": 1, "buffer_memory": 62} if name == "buffer_memory" else {}
-        assert getattr(config(**{name: low, **others, **({name: 62} if others else {})}), name) >= low
+        others = others or beside(name)
+        assert getattr(config(**{name: low, **others, **({name: 62} if name == "buffer_memory" else {})}), name) >= low
     below = low - 3 if name in NOTHING else low - 1
     with pytest.raises(ConfigError, match=f"{name}={below}: it is at least {low}"):
         config(**{name: below})
@@ -282,7 +301,7 @@ def test_the_lowest_value(name: str, low: int) -> None:
 @pytest.mark.parametrize(("name", "high"), [(name, high) for name, _, high, _ in RANGES if high is not None])
 def test_the_highest_value(name: str, high: int) -> None:
     """The highest value is the highest of Kafka's 32-bit fields, or of a codec's levels."""
-    room = {"buffer_memory": 2**33, "delivery_timeout_ms": 2**33, name: high}
+    room = {"buffer_memory": 2**33, "delivery_timeout_ms": 2**33, name: high, **beside(name)}
     assert getattr(config(**room), name) == high
     with pytest.raises(ConfigError, match=f"at most {high}"):
         config(**{**room, name: high + 1})
@@ -302,7 +321,7 @@ def test_values_that_mean_none(name: str, held: int) -> None:
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.kind is FLAG])
 def test_flags(name: str) -> None:
     """Flags are accepted as Python and property files write them. 1 is refused, as it may be a mistake for a number."""
-    needed = TOKEN if name == "sasl_token_auth" else {}
+    needed = TOKEN if name == "sasl_token_auth" else beside(name)
     for given, held in ((True, True), ("false", False), (" TRUE ", True), (False, False)):
         assert getattr(config(**{name: given}, **needed), name) is held
     for given in ("yes", 1, 0, None, ""):
@@ -508,7 +527,7 @@ def test_a_config_and_options() -> None:
 def test_what_is_no_config(given: Any, advice: str) -> None:
     """`Producer("localhost:9092")` is an easy mistake, and so is confluent-kafka's `Producer({...})`."""
     with pytest.raises(ConfigError, match=f"config must be a ProducerConfig, not {type(given).__name__}; .*{advice}"):
-        ProducerConfig.of(given, {})
+        Producer(given)
 
 
 @pytest.mark.parametrize(

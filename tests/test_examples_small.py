@@ -60,6 +60,22 @@ def test_scram() -> None:
     assert "refuses user 'alice' by SCRAM-SHA-512: SASL_AUTHENTICATION_FAILED (58)" in refused
 
 
+def test_token_function() -> None:
+    """Tokens and sessions are renewed while orders are sent; a function that fails is told by its type, without its text."""
+    sent, failed = run("token_function.py")
+    assert re.fullmatch(r"40 orders of orders-service, sessions renewed: True, tokens: [3-5]", sent)
+    assert failed.startswith("no token: no broker let this client in.")
+    assert failed.endswith("the token function raised ConnectionError")
+
+
+def test_oidc() -> None:
+    """Tokens of two seconds are refreshed while orders are sent; the endpoint refuses another secret in its words, which is not shown."""
+    sent, refused = run("oidc.py")
+    assert sent == "25 orders of orders-service, tokens refreshed: True"
+    assert "answers 401: invalid_client (no such client, or another secret)" in refused
+    assert "canary" not in refused
+
+
 def test_mtls() -> None:
     """The second connection has the certificate that was written meanwhile."""
     assert run("mtls.py") == ["['with the first certificate', 'with the second certificate']", "known as orders-service, orders-service-2"]
@@ -100,6 +116,14 @@ def test_transactions() -> None:
     assert "POLICY_VIOLATION" in told[2]
     assert visible == "read_committed: alice -70, bob +70, bob -20, carol +20"
     assert written == "read_uncommitted: alice -70, bob +70, alice -70, bob -20, carol +20"
+
+
+def test_resume() -> None:
+    """Each run continues behind the last commit, and no line is lost or doubled."""
+    *deaths, start, end = run("resume.py")
+    assert deaths == [f"died before the commit of line {line}" for line in (200, 450, 800)]
+    assert start == "the last run began at line 750"
+    assert end == "1000 lines in Kafka, 1000 different ones, 1000 in the source"
 
 
 def test_consume_transform_produce() -> None:

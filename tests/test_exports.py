@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import pathlib
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -84,6 +85,31 @@ def test_the_front_door_imports_nothing_before_it_is_asked() -> None:
         "import sys, aioproducer; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio', 'asyncio', 'crc32c'))])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+PLAINTEXT = """
+import asyncio, sys
+from aioproducer import Producer
+
+async def main():
+    async with asyncio.timeout(60):
+        producer = Producer(bootstrap_servers="127.0.0.1:1", client_id="plain")
+        await producer.start(wait=False)
+        producer.health()
+        await producer.stop()
+
+asyncio.run(main())
+print(*sorted(name for name in sys.modules if name.startswith(("aioproducer.net", "aioproducer.sasl", "cryptography"))))
+"""
+
+
+def test_a_producer_under_plaintext_loads_nothing_of_tls_sasl_and_tokens() -> None:
+    """Neither their code nor `cryptography`. Their options are read all the same, as an error may name one."""
+    done = subprocess.run([sys.executable, "-c", PLAINTEXT], capture_output=True, text=True, check=True, timeout=60)
+    loaded = done.stdout.split()
+    assert "aioproducer.net.connection_setup" in loaded
+    secure = re.compile(r"aioproducer\.(sasl(\.|$)|net\.(security|sasl|login|token|tls|certificate|key_stores|cipher))|cryptography")
+    assert [name for name in loaded if secure.match(name)] == []
 
 
 def test_the_version_is_the_distributions() -> None:

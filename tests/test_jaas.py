@@ -13,6 +13,7 @@ from aioproducer.jaas import read_jaas
 from aioproducer.secret import Secret
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
@@ -86,12 +87,13 @@ def test_references_in_one_field() -> None:
         (f"{PLAIN} required username=a password=canary-a tokenauth=true;", "an option is not known: it is username or password"),
         (f"{SCRAM} required username=a password=canary-a tokenauth=canary-b;", "tokenauth is true or false"),
         ("${file:/etc/kafka:jaas}", 'a reference stands for one field within it, as password="${env:NAME}"'),
-        (
-            'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientSecret="canary-a";',
-            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule is for a later version of aioproducer",
-        ),
+        (f'{BEARER} required password="canary-a";', "an option is not known: it is clientId or clientSecret or scope or extension_"),
+        (f"{BEARER} required extension_a=b extension_a=c;", "extension_a is given twice"),
         ('com.sun.security.auth.module.Krb5LoginModule required keyTab="canary-a";', "Krb5LoginModule is for a later version"),
-        ('software.amazon.msk.auth.iam.IAMLoginModule required x="canary-a";', "IAMLoginModule is for a later version"),
+        (
+            'software.amazon.msk.auth.iam.IAMLoginModule required x="canary-a";',
+            "an option is not known: it is awsProfileName or awsRoleArn or",
+        ),
         ('com.example.MyLoginModule required password="canary-a";', "com.example.MyLoginModule is not known here: it is org.apache"),
     ],
 )
@@ -104,6 +106,32 @@ def test_texts_that_are_refused(text: str, why: str) -> None:
         assert why in str(caught.value)
         assert "canary" not in str(caught.value)
         assert "canary" not in shown_by(caught.value)
+
+
+def test_extensions_and_what_a_token_endpoint_is_asked_with() -> None:
+    """KIP-342's extensions, as Confluent Cloud documents them; the client's id and secret go to the options of the token endpoint."""
+    text = (
+        f'{BEARER} required extension_logicalCluster="lkc-1" extension_identityPoolId=pool-1 clientId=me clientSecret="canary-a" scope=s;'
+    )
+    login = read_jaas("sasl.jaas.config", Secret(text))
+    assert (login.family, login.others) == (
+        "OAUTHBEARER",
+        {
+            "sasl_oauthbearer_client_credentials_client_id": "me",
+            "sasl_oauthbearer_client_credentials_client_secret": Secret("canary-a"),
+            "sasl_oauthbearer_scope": "s",
+            "sasl_oauthbearer_extensions": {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"},
+        },
+    )
+    config = ProducerConfig.from_mapping(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f'{BEARER} required extension_logicalCluster="lkc-1";',
+            "oauth_cb": print,
+        }
+    )
+    assert config.sasl_oauthbearer_extensions == (("logicalCluster", "lkc-1"),)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ WITHOUT = {
     "shutdown": "the end of a producer: tests/scenarios/test_shutdown.py, test_dropped_producer.py",
     "startup": "the start of a producer: tests/scenarios/test_starting.py",
     "tasks/callbacks": "they run in the loop: tests/engine/delivery/test_completion_queue.py, tests/contract/test_deliveries.py",
+    "transactions/committed_offsets": "positions are read by a producer: tests/scenarios/test_positions.py",
     "runtime": "the life of a producer: tests/scenarios/test_starting.py, test_shutdown.py",
     "sender/drain_schedule": "when a producer drains: tests/scenarios/test_tight_loops.py, test_held_loop.py",
     "sender/flushes": "the flushes of a producer: tests/scenarios/test_delivering.py, test_shutdown.py",

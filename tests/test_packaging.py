@@ -5,6 +5,7 @@ They check the parts that are built, the machines, and the result where nothing 
 
 from __future__ import annotations
 
+import ast
 import os
 import pathlib
 import shutil
@@ -65,6 +66,15 @@ def test_the_pythons_are_the_same_everywhere() -> None:
     versions = [word.rpartition(" ")[2] for word in project["classifiers"] if word.startswith("Programming Language :: Python :: 3.")]
     assert tuple(versions) == PYTHONS
     assert f"@nox.session(python={list(PYTHONS[1:])}".replace("'", '"') in noxfile
+
+
+@pytest.mark.parametrize("name", ["TWICE", "ONCE"])
+def test_what_is_run_on_plain_python_is_there(name: str) -> None:
+    """A test that was renamed leaves these lists of the noxfile; pytest would not tell of one that is to be left out."""
+    tree = ast.parse((ROOT / "noxfile.py").read_text())
+    [paths] = [ast.literal_eval(one.value) for one in tree.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == name]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert paths
 
 
 def copy_setup(folder: pathlib.Path) -> None:

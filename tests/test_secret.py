@@ -5,18 +5,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import pathlib
 import pickle
 import pprint
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from frames import shown_by
 
 from aioproducer.errors import ConfigError
 from aioproducer.secret import NotText, Secret, hide, is_reference
-
-if TYPE_CHECKING:
-    import pathlib
 
 TEXT = "canary-alice"
 
@@ -206,12 +204,13 @@ def test_what_is_hidden() -> None:
     """Text, under any name but those that are shown; and a private key, under any name."""
     key = "-----BEGIN PRIVATE KEY-----\ncanary-\n-----END PRIVATE KEY-----"
     secret = Secret(TEXT)
+    encoded, listed = TEXT.encode(), [TEXT]
     options: dict[Any, Any] = {
         "a": TEXT,
-        "b": TEXT.encode(),
+        "b": encoded,
         "c": None,
         "d": secret,
-        5: [TEXT],
+        5: listed,
         "shown": "text",
         "shown too": [1],
         "shown three": key,
@@ -220,11 +219,25 @@ def test_what_is_hidden() -> None:
     assert "canary" not in repr(options)
     assert options == {
         "a": secret,
-        "b": NotText("bytes"),
+        "b": NotText(encoded),
         "c": None,
         "d": secret,
-        5: NotText("list"),
+        5: NotText(listed),
         "shown": "text",
         "shown too": [1],
         "shown three": Secret(key),
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        ("${file:/etc/token}", "/etc/token"),
+        ("${file:/etc/secrets.properties:token}", "/etc/secrets.properties"),
+        ("${dir:/etc/secrets:token}", "/etc/secrets/token"),
+        ("${env:TOKEN}", None),
+        ("canary-token", None),
+    ],
+)
+def test_the_file_of_a_reference(text: str, file: str | None) -> None:
+    assert Secret(text).file == (None if file is None else pathlib.Path(file))

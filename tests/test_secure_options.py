@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 import logging
 import pathlib
@@ -18,7 +19,8 @@ from aioproducer import Producer
 from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.secret import Secret
-from aioproducer.secure_options import SecureOptions, is_secret
+from aioproducer.secure_kinds import is_secret
+from aioproducer.secure_options import SecureOptions
 from aioproducer.testing import RecordingProducer
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ SASL: dict[str, Any] = {
     "sasl_password": "canary-alice",
 }
 PLAIN = SASL | {"sasl_mechanism": "PLAIN"}
+BEARER: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
 TLS: dict[str, Any] = {"security_protocol": "SSL"}
 KEY = "-----BEGIN PRIVATE KEY-----\ncanary-key\n-----END PRIVATE KEY-----\n"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -46,6 +49,100 @@ def config(**options: Any) -> ProducerConfig:
 
 
 # Values
+
+
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        ({"logicalCluster": "lkc-1"}, (("logicalCluster", "lkc-1"),)),
+        ("logicalCluster=lkc-1, identityPoolId=pool-a=b", (("logicalCluster", "lkc-1"), ("identityPoolId", "pool-a=b"))),
+        ((("a", "b"),), (("a", "b"),)),
+        (None, ()),
+        ("", ()),
+    ],
+    ids=repr,
+)
+def test_sasl_extensions(given: Any, held: Any) -> None:
+    assert config(**BEARER, sasl_oauthbearer_token="canary-t", sasl_oauthbearer_extensions=given).sasl_oauthbearer_extensions == held
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"auth": "x"}, "cannot have the name 'auth'"),
+        ({"a-b": "x"}, "letters of ASCII alone"),
+        ({1: "x"}, "letters of ASCII alone"),
+        ({"a": ""}, "the value of the SASL extension 'a' is no string of printable ASCII"),
+        ({"a": "\xe9"}, "the value of the SASL extension 'a'"),
+        ({"a": 1}, "the value of the SASL extension 'a'"),
+        ("a=b,a=c", "the SASL extension 'a' is given twice"),
+        ("canary", "a mapping, or a text as name=value,name=value"),
+        (["a=b"], "a mapping, or a text as name=value,name=value, not list"),
+    ],
+    ids=repr,
+)
+def test_sasl_extensions_that_are_refused(given: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"sasl_oauthbearer_extensions.*{text}"):
+        config(**BEARER, sasl_oauthbearer_token="canary-t", sasl_oauthbearer_extensions=given)
+
+
+class Provider:
+    """As aiokafka's AbstractTokenProvider; its state may have a secret."""
+
+    def __init__(self) -> None:
+        self.secret = "canary-state"
+
+    def __repr__(self) -> str:
+        return self.secret
+
+    async def token(self) -> str:
+        return "canary-token"
+
+
+def give() -> str:
+    return "canary-token"
+
+
+@pytest.mark.parametrize(
+    "source", [give, Provider(), functools.partial(str, "canary-a"), Provider().token], ids=["function", "object", "partial", "method"]
+)
+def test_a_source_of_tokens_is_hidden(source: Any) -> None:
+    """A config shows its type alone: the repr of a partial has its arguments. Only a function of a module is pickled, by its name."""
+    made = config(**BEARER, sasl_oauthbearer_token=source)
+    held: Any = made.sasl_oauthbearer_token
+    assert "canary" not in repr(made)
+    assert held.reveal() is source
+    assert copy.deepcopy(made) == made == config(**BEARER, sasl_oauthbearer_token=source)
+    if source is give:
+        assert pickle.loads(pickle.dumps(made)) == made
+        return
+    with pytest.raises(TypeError, match="is not pickled"):
+        pickle.dumps(made)
+
+
+@pytest.mark.parametrize("source", [b"canary-a", ["canary-a"], Provider, 1, object()], ids=["bytes", "list", "class", "int", "object"])
+def test_what_is_no_source_of_tokens(source: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"sasl_oauthbearer_token must be a string, a function, or an object with token\(\), not \w+"
+    ) as caught:
+        config(**BEARER, sasl_oauthbearer_token=source)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("sasl_login_refresh_window_factor", 0.4), ("sasl_login_refresh_window_jitter", "much"), ("sasl_login_refresh_window_factor", True)],
+)
+def test_shares_of_a_tokens_life_that_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name}={value!r}: it is a number from 0"):
+        config(**BEARER, sasl_oauthbearer_token="canary-t", **{name: value})
+
+
+def test_tokens_without_tls_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    config(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token="canary-t")
+    assert [record.getMessage() for record in caplog.records] == [
+        "sasl_mechanism=OAUTHBEARER with security_protocol=SASL_PLAINTEXT sends the token unencrypted: use SASL_SSL."
+    ]
 
 
 def test_scram_over_tls() -> None:
@@ -66,7 +163,8 @@ def test_without_any() -> None:
     made = config()
     assert made.security_protocol == "PLAINTEXT"
     given = {"security_protocol", "ssl_endpoint_identification_algorithm", "ssl_enabled_protocols", "ssl_cipher_suites", "sasl_token_auth"}
-    assert {name for name in NAMES if getattr(made, name) is not None} == given
+    assert {name for name in NAMES if getattr(made, name) is not None and not name.startswith(("sasl_login_", "sasl_oauth"))} == given
+    assert (made.sasl_oauthbearer_token, made.sasl_oauthbearer_extensions) == (None, ())
 
 
 @pytest.mark.parametrize("written", ["sasl_ssl", " SASL_SSL\n", "Sasl_Ssl"])
@@ -106,9 +204,7 @@ def test_values_that_are_read(name: str, given: Any, held: Any) -> None:
         ("security_protocol", "TLS", "security_protocol='TLS': it is PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
         ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or"),
         ("sasl_mechanism", "SCRAM", "sasl_mechanism='SCRAM': it is PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"),
-        ("sasl_mechanism", "oauthbearer", "sasl_mechanism=OAUTHBEARER is for a later version of aioproducer"),
         ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
-        ("sasl_mechanism", "AWS_MSK_IAM", "sasl_mechanism=AWS_MSK_IAM is for a later version"),
         ("sasl_username", "", "sasl_username is empty: leave it out"),
         ("sasl_username", b"alice", "sasl_username must be a string, not bytes"),
         ("sasl_username", "\ud800", "sasl_username has characters that UTF-8 does not"),
@@ -242,6 +338,17 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
     ({**SASL, "sasl_username": None}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_username and sasl_password: sasl_username is not given"),
     ({**SASL, "sasl_password": ""}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_password, which is empty"),
     ({**PLAIN, "sasl_token_auth": True}, "sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN"),
+    # tokens
+    (BEARER, "sasl_mechanism=OAUTHBEARER needs sasl_oauthbearer_token or sasl_oauthbearer_token_endpoint_url, which is not given"),
+    ({**BEARER, "sasl_oauthbearer_token": ""}, "sasl_mechanism=OAUTHBEARER needs sasl_oauthbearer_token, which is empty"),
+    (
+        {**BEARER, "sasl_oauthbearer_token": "canary-t", "sasl_username": "alice"},
+        "sasl_mechanism=OAUTHBEARER has no sasl_username: it has a token",
+    ),
+    ({**BEARER, "sasl_oauthbearer_token": "canary-t", "sasl_password": "canary-a"}, "sasl_mechanism=OAUTHBEARER has no sasl_password"),
+    ({**SASL, "sasl_oauthbearer_token": "canary-t"}, "sasl_oauthbearer_token is for sasl_mechanism=OAUTHBEARER, and sasl_mechanism=SCRAM"),
+    ({**SASL, "sasl_login_refresh_window_factor": 0.7}, "sasl_login_refresh_window_factor is for sasl_mechanism=OAUTHBEARER"),
+    ({**BEARER, "sasl_oauthbearer_token": "canary-${env:A}"}, "sasl_oauthbearer_token has a reference within other text"),
     # other options, with a secret beside them
     ({**SASL, "linger_ms": -1}, "linger_ms=-1"),
     ({**SASL, "acks": 1, "enable_idempotence": True}, "enable_idempotence needs acks=all"),
@@ -251,7 +358,10 @@ NAMELESS: list[tuple[dict[str, Any], str]] = [
     ({**SASL, "sasl_pasword": "canary-b"}, "unknown option 'sasl_pasword'; did you mean 'sasl_password'"),
     ({**SASL, "password": "canary-b"}, "unknown option 'password'"),
     ({**SASL, "ssl_key": KEY}, "'ssl_key' has no place here"),
-    ({**SASL, "sasl_oauthbearer_client_secret": "canary-b"}, "'sasl_oauthbearer_client_secret' has no place here: OAuth and Kerberos"),
+    (
+        {**SASL, "sasl_oauthbearer_client_secret": "canary-b"},
+        "unknown option 'sasl_oauthbearer_client_secret'; did you mean 'sasl.oauthbearer",
+    ),
     ({**SASL, "sasl_plain_password": "canary-b"}, "'sasl_password' and 'sasl_plain_password' are both sasl_password: keep one"),
     ({**SASL, "sasl_jaas_config": "canary-b"}, "sasl_jaas_config: it does not end with ';'"),
     (
@@ -298,6 +408,19 @@ def test_a_config_and_options() -> None:
     with pytest.raises(ConfigError, match="give either a ProducerConfig or options") as caught:
         Producer(config(**SASL), sasl_password="canary-b")
     assert "canary" not in shown_by(caught.value)
+
+
+@pytest.mark.parametrize("make", [Producer, RecordingProducer])
+def test_a_dict_as_other_clients_take_it(make: Callable[..., object]) -> None:
+    """confluent-kafka's `Producer({...})`: the caller's dict stays as it was, and no frame of the package holds it or a value of it."""
+    given = {"bootstrap.servers": "a:1", "sasl.username": "alice", "sasl.password": "canary-b"}
+    with pytest.raises(ConfigError, match=r"not dict; .*from_mapping makes one of it") as caught:
+        make(given)
+    assert "canary" not in str(caught.value) + shown_by(caught.value)
+    assert given["sasl.password"] == "canary-b"
+    with pytest.raises(ConfigError, match="not str; options are given by name") as caught:
+        make("sasl.password=canary-b")
+    assert "canary" not in str(caught.value) + shown_by(caught.value)
 
 
 def test_the_search_of_frames_finds_what_is_there() -> None:
@@ -440,14 +563,28 @@ WITH_ALL = {
     "ssl_keystore_certificate_chain": CERTIFICATE,
     "ssl_key_password": "canary-key",
 }
+WITH_TOKEN = {**BEARER, "sasl_oauthbearer_token": "canary-token"}
+WITH_ENDPOINT = {
+    **BEARER,
+    "sasl_oauthbearer_token_endpoint_url": "https://id.example.test/token",
+    "sasl_oauthbearer_client_credentials_client_id": "orders",
+}
+WITH_SECRET = {**WITH_ENDPOINT, "sasl_oauthbearer_client_credentials_client_secret": "canary-secret"}
+WITH_ASSERTION = {
+    **WITH_ENDPOINT,
+    "sasl_oauthbearer_assertion_private_key_pem": KEY,
+    "sasl_oauthbearer_assertion_private_key_passphrase": "canary-key",
+}
 WITH_STORE = {**SASL, "ssl_keystore_location": "key.p12", "ssl_keystore_password": "canary-store"}
 
 
 def test_all_secret_options_are_walked() -> None:
-    assert {name for name in (*WITH_ALL, *WITH_STORE) if name in SECRETS} == set(SECRETS)
+    assert {name for name in (*WITH_ALL, *WITH_STORE, *WITH_TOKEN, *WITH_SECRET, *WITH_ASSERTION) if name in SECRETS} == set(SECRETS)
 
 
-@pytest.mark.parametrize("options", [WITH_ALL, WITH_STORE], ids=["inline", "store"])
+@pytest.mark.parametrize(
+    "options", [WITH_ALL, WITH_STORE, WITH_TOKEN, WITH_SECRET, WITH_ASSERTION], ids=["inline", "store", "token", "secret", "assertion"]
+)
 @pytest.mark.parametrize("make", [ProducerConfig, Producer, RecordingProducer])
 def test_what_is_made_of_secrets_shows_none(make: Callable[..., Any], options: dict[str, Any]) -> None:
     """Neither config nor producer, by any way in which a program writes down an object."""

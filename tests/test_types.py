@@ -21,6 +21,7 @@ from aioproducer import (
     Health,
     OffsetAndMetadata,
     Persisted,
+    Position,
     Producer,
     ProducerConfig,
     ReadyBatch,
@@ -131,6 +132,8 @@ async def test_transactions_have_types() -> None:
                 await producer.send_offsets_to_transaction(
                     {TopicPartition("orders", 0): OffsetAndMetadata(6)}, ConsumerGroupMetadata("group")
                 )
+                assert_type(await producer.send_position_to_transaction("job", 5, topic="orders"), None)
+            assert_type(await producer.committed_position("job", topic="orders"), Position | None)
             assert_type(await producer.begin_transaction(), None)
             await producer.abort_transaction()
         try:

@@ -13,24 +13,37 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.token_keeper import TokenKeeper
 
 __all__ = ["broker_security"]
 
 
-def broker_security(config: ProducerConfig, nodes: Iterable[BrokerNode], now: float) -> tuple[BrokerSecurity, ...]:
-    """Return the security of each broker; empty with PLAINTEXT. `now` is the loop's time."""
+def broker_security(
+    config: ProducerConfig, nodes: Iterable[BrokerNode], now: float, tokens: TokenKeeper | None = None
+) -> tuple[BrokerSecurity, ...]:
+    """Return the security of each broker; empty with PLAINTEXT.
+
+    Args:
+        config: the options.
+        nodes: the brokers.
+        now: the loop's time.
+        tokens: keeps the token, which tells the principal; None: the mechanism has none.
+    """
     if config.security_protocol == "PLAINTEXT":
         return ()
-    return tuple(_of_broker(config, node, now) for node in nodes)
+    return tuple(_of_broker(config, node, now, tokens) for node in nodes)
 
 
-def _of_broker(config: ProducerConfig, node: BrokerNode, now: float) -> BrokerSecurity:
+def _of_broker(config: ProducerConfig, node: BrokerNode, now: float, tokens: TokenKeeper | None) -> BrokerSecurity:
     both = (node.produce, node.control)
     tls = next((facts for each in both if (facts := each.tls) is not None), None)
     version, cipher, certificate_ends_at = tls or (None, None, None)
     sessions = [each.connection.session for each in both if each.connection is not None]
     ends = [ends_at for session in sessions if session is not None and (ends_at := session.ends_at) is not None]
     refusals = [error for each in both if isinstance(error := each.last_error, AuthenticationFailed)]
+    if tokens is not None and tokens.last_error is not None:
+        refusals.append(tokens.last_error)
+    user = config.sasl_username if tokens is None else tokens.principal
     return BrokerSecurity(
         node.broker.node_id,
         node.where,
@@ -39,7 +52,7 @@ def _of_broker(config: ProducerConfig, node: BrokerNode, now: float) -> BrokerSe
         cipher=cipher,
         certificate_ends_at=certificate_ends_at,
         mechanism=config.sasl_mechanism,
-        principal=user.reference if isinstance(user := config.sasl_username, Secret) else user,
+        principal=user.reference if isinstance(user, Secret) else user,
         session_seconds_left=max(min(ends) - now, 0.0) if ends else None,
         last_refusal=str(refusals[0]) if refusals else None,
     )

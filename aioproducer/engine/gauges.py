@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
+    from aioproducer.net.token_keeper import TokenKeeper
 
 __all__ = ["Gauges", "unready"]
 
@@ -30,6 +31,7 @@ class Gauges:
 
     Args:
         circuit_break_manager: names the partitions that it holds back; None: the producer has none.
+        token_keeper: keeps the bearer token; None: the producer has none.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class Gauges:
         cluster: Cluster,
         updater: MetadataUpdater,
         circuit_break_manager: ProducerCircuitBreakManager | None,
+        token_keeper: TokenKeeper | None,
     ) -> None:
+        self._tokens = token_keeper
         self._pool = pool
         self._partition_queues = partition_queues
         self._admission = admission
@@ -91,6 +95,9 @@ class Gauges:
             "breakers-open": len(self._open_breakers()),
             "client-certificate-expiry-ms": 1000 * (self._certificates.client_ends_at or 0.0),
             "broker-certificate-expiry-ms": 1000 * min(self._certificates.brokers_end_at.values(), default=0.0),
+            "token-age-seconds": (self._tokens.age or 0.0) if self._tokens is not None else 0.0,
+            "token-expiry-ms": 1000 * (self._tokens.expires_at or 0.0) if self._tokens is not None else 0.0,
+            "token-failures": self._tokens.failures if self._tokens is not None else 0,
         }
 
     def _oldest(self) -> float:
@@ -121,7 +128,7 @@ class Gauges:
             tuple(self._open_breakers()),
             self._pool.available,
             self._admission.pending.waiting,
-            broker_security(self._config, nodes, self._clock()),
+            broker_security(self._config, nodes, self._clock(), self._tokens),
         )
 
 

@@ -75,7 +75,7 @@ class Runtime:
         self._config = config
         self._fast_path = fast_path
         self._pid = os.getpid()
-        settings = net_settings(config, version, dialer, resolver, chance)
+        settings = net_settings(config, version, dialer, resolver, chance, wall_clock)
         self.parts = parts = wire(config, fast_path, settings, wall_clock, self._on_crash, self._on_bug, self.check)
         self.pool = parts.pool
         self.flush = parts.flushes.flush

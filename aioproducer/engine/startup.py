@@ -65,6 +65,8 @@ class Startup:
     async def _run(self, until: float, *, wait: bool) -> None:
         parts = self._parts
         await parts.supervisor.start()
+        if parts.token_keeper is not None:
+            parts.supervisor.spawn(parts.token_keeper.run(parts.instruments), "token")
         if wait:
             await parts.updater.bootstrap(until - self._loop.time())
             self._check_formats()

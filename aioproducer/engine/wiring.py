@@ -44,6 +44,7 @@ from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
+from aioproducer.engine.transactions.committed_offsets import CommittedOffsets
 from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.engine.transactions.transaction_gate import TransactionGate
 from aioproducer.engine.transactions.transaction_manager import FEATURE, TransactionManager
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.model import Compression
     from aioproducer.net.settings import NetSettings
+    from aioproducer.net.token_keeper import TokenKeeper
 
 __all__ = ["EngineParts", "wire"]
 
@@ -88,8 +90,10 @@ class EngineParts:
     flushes: Flushes
     ids: ProducerIds | None
     transaction_manager: TransactionManager | None
+    committed_offsets: CommittedOffsets | None
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
+    token_keeper: TokenKeeper | None
 
 
 def wire(
@@ -205,7 +209,8 @@ def wire(
             instruments.metrics.shrink,
         ],
     )
-    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager)
+    token_keeper = None if settings.security is None else settings.security.tokens
+    gauges = Gauges(context, pool, partition_queues, admission, cluster, updater, circuit_break_manager, token_keeper)
     return EngineParts(
         delivery_context,
         unhandled_failures,
@@ -229,8 +234,10 @@ def wire(
         flushes,
         ids,
         transaction_manager,
+        CommittedOffsets(context, cluster, updater.add_coordinator) if gate is not None else None,
         circuit_break_manager,
         gauges,
+        token_keeper,
     )
 
 

@@ -173,6 +173,9 @@ _ASKED: Final = (
     ("topics-known", "topics", "whose metadata is kept"),
     ("client-certificate-expiry-ms", "ms", "since 1970, at which this client's certificate ends; 0: it has none"),
     ("broker-certificate-expiry-ms", "ms", "since 1970, at which the first certificate of a connected broker ends; 0: there is none"),
+    ("token-age-seconds", "s", "since the bearer token was fetched; 0: there is none"),
+    ("token-expiry-ms", "ms", "since 1970, at which the bearer token ends; 0: there is none, or nobody knows"),
+    ("token-failures", "fetches", "of a bearer token that failed, one after the other; 0: the latest one did not"),
     ("breakers-open", "breakers", "of brokers and partitions, that hold records back (KIP-693)"),
 )
 

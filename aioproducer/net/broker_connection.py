@@ -13,11 +13,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TransportError
+from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TokenUnavailable, TransportError
 from aioproducer.net.connection_setup import ConnectionSetup
-from aioproducer.net.tls import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.connection import Connection
     from aioproducer.net.settings import NetSettings
-    from aioproducer.net.tls import TlsFacts
+    from aioproducer.net.tls import TlsFacts, TlsStream
 
 __all__ = ["BrokerConnection"]
 
@@ -122,8 +121,10 @@ class BrokerConnection:
     @property
     def tls(self) -> TlsFacts | None:
         """Return what was agreed on with the broker by TLS; None: there is no connection, or it is not encrypted."""
-        stream = None if self.connection is None else self.connection.stream
-        return stream.facts if isinstance(stream, TlsStream) else None
+        security = self._settings.security
+        if self.connection is None or security is None or security.tls is None:
+            return None
+        return cast("TlsStream", self.connection.stream).facts
 
     @property
     def in_flight(self) -> int:
@@ -206,7 +207,7 @@ class BrokerConnection:
             connection = await self._attempt()
         except Exception as error:  # noqa: BLE001  (a resolver or dialer of the user's may raise anything: no broker is worth the producer)
             explained = _explained(error, self._broker)
-            if isinstance(explained, AuthenticationFailed):
+            if _is_refusal(explained):
                 self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=False)
             return explained
         # A dialer of the user's may suppress the cancellation by `close`. The node's id may belong to another node now.
@@ -244,7 +245,7 @@ class BrokerConnection:
 
     def _fail(self, cause: TransportError) -> None:
         self.failures += 1
-        self.refusals += isinstance(cause, AuthenticationFailed)
+        self.refusals += _is_refusal(cause)
         self.last_error = cause
         self._settings.observer.failed(self._broker, self._label, cause, self.failures)
         self._not_before = self._loop.time() + self._settings.reconnect.after(self.failures, self._settings.chance())
@@ -341,6 +342,11 @@ class BrokerConnection:
         self.close()
         for connection in tuple(self._setup.alive):
             connection.abort(ConnectionLost(f"{self._where}: the producer was stopped"))
+
+
+def _is_refusal(error: TransportError) -> bool:
+    """Return True if this client and the broker did not accept each other. Where there is no token, nobody was asked."""
+    return isinstance(error, AuthenticationFailed) and not isinstance(error, TokenUnavailable)
 
 
 def _explained(error: Exception, broker: Broker) -> TransportError:

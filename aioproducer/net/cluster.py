@@ -99,6 +99,12 @@ class Cluster:
         if security is not None and security.tls is not None:
             await security.tls.prepare()
 
+    @property
+    def has_no_token(self) -> bool:
+        """Return True if the source of tokens has given none, and failed many times in a row."""
+        security = self._settings.security
+        return security is not None and security.tokens is not None and security.tokens.is_failing
+
     def update(self, brokers: Mapping[int, Broker]) -> None:
         """Replace the nodes by the brokers that metadata names. Closes the node of a removed broker, or of a changed address."""
         if self._is_closed:

@@ -17,17 +17,18 @@ from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError,
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
 from aioproducer.net.name_resolution import describe_lookups
-from aioproducer.net.tls import TlsStream, server_name
-from aioproducer.net.tls_errors import CLOSED_AFTER_GREETING, after_handshake, in_handshake, no_name
 from aioproducer.wire.frame import FRAME_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.core.metadata.cluster_metadata import Broker
+    from aioproducer.errors import TransportError
     from aioproducer.interfaces import Stream
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.settings import NetSettings
+    from aioproducer.net.tls import TlsStream
+    from aioproducer.net.tls_contexts import TlsContexts
 
 __all__ = ["ConnectionSetup"]
 
@@ -35,6 +36,7 @@ __all__ = ["ConnectionSetup"]
 _TRIES: Final = 3
 # Bytes of a frame from a broker that is not authenticated yet.
 _UNAUTHENTICATED_LIMIT: Final = 1024 * 1024
+_CLOSED_AFTER_GREETING: Final = " after ApiVersions was answered: does the listener want SASL (security_protocol={})?"
 
 
 class ConnectionSetup:
@@ -83,6 +85,7 @@ class ConnectionSetup:
             KafkaError, OSError: no address gave a connection; the text names each address and its reason.
         """
         patience = self._settings.setup.after(failures + 1, self._settings.chance())
+        await self._prepare(patience)
         reasons: list[str] = []
         for address in await self._resolve(patience):
             where = self._where if address == self._broker.host else f"{self._where} ({address})"
@@ -98,6 +101,12 @@ class ConnectionSetup:
                 reasons.append(f"{where}: {error or type(error).__name__}")
                 cause = error
         raise ConnectionLost("; ".join(reasons)) from cause
+
+    async def _prepare(self, patience: float) -> None:
+        """Wait for what the authentication needs: a connection would wait for it at the broker's expense."""
+        security = self._settings.security
+        if security is not None and security.sasl is not None:
+            await security.sasl.prepare(patience)
 
     async def _resolve(self, patience: float) -> tuple[str, ...]:
         try:
@@ -148,6 +157,10 @@ class ConnectionSetup:
         if tls is None:
             await dialer.dial(address, port, lambda: connection)
             return
+        # PLAINTEXT loads nothing of TLS
+        from aioproducer.net.tls import TlsStream  # noqa: PLC0415
+        from aioproducer.net.tls_errors import in_handshake, no_name  # noqa: PLC0415
+
         name = self._name_of(address)
         if not name:
             raise no_name(self._broker.host, "it is empty")
@@ -166,6 +179,8 @@ class ConnectionSetup:
 
     def _name_of(self, address: str) -> str:
         """Return the name that the broker's certificate must have: that of the cluster, or of the bootstrap address as it is dialled."""
+        from aioproducer.net.tls import server_name  # noqa: PLC0415
+
         is_canonical = self._settings.canonical_bootstrap and self._broker.node_id < 0
         return server_name(address if is_canonical else self._broker.host)
 
@@ -175,7 +190,7 @@ class ConnectionSetup:
         try:
             throttle = await negotiate_versions(connection, settings.request_timeout, settings.software_version, in_oldest_form=is_last)
         except ConnectionLost as error:
-            told = None if self._tls is None else after_handshake(error.__cause__, self._name_of(address), self._tls)
+            told = None if self._tls is None else self._told_after_handshake(error, address, self._tls)
             if not isinstance(told, AuthenticationFailed):
                 self._closings += 1
             if told is not None:
@@ -190,8 +205,14 @@ class ConnectionSetup:
             self._closings = 0
         # a broker that let this client in by another connection wants no SASL
         if self._broker.node_id < 0 and not self._has_sasl:
-            connection.close_hint = CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL")
+            connection.close_hint = _CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL")
         self._on_throttle(throttle)
+
+    def _told_after_handshake(self, error: ConnectionLost, address: str, tls: TlsContexts) -> TransportError | None:
+        """Return the error of TLS because of which a connection ended after its handshake; None: it ended by another one."""
+        from aioproducer.net.tls_errors import after_handshake  # noqa: PLC0415
+
+        return after_handshake(error.__cause__, self._name_of(address), tls)
 
     async def _authenticate(self, connection: Connection) -> None:
         security = self._settings.security

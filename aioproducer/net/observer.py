@@ -63,6 +63,12 @@ class Observer:
     def authentication_failed(self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool) -> None:
         """Record that a connection could not be authenticated, or that its session could not be renewed."""
 
+    def token_fetched(self, source: str, seconds: float) -> None:
+        """Record that `source` gave a bearer token, which lives for so many seconds."""
+
+    def token_failed(self, source: str, error: TransportError, failures: int) -> None:
+        """Record that `source` gave no token, at the last of `failures` consecutive attempts."""
+
     def throttled(self, broker: Broker, milliseconds: int) -> None:
         """Record that a broker, which was not muted, throttles this client for `milliseconds`."""
 

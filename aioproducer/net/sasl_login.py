@@ -6,39 +6,45 @@ import asyncio
 import base64
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.errors import ConfigError, ConnectionLost
+from aioproducer.errors import ConfigError, ConnectionLost, CredentialsRefused
 from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.held_requests import HeldRequests
 from aioproducer.sasl.handshake import handshake
 from aioproducer.sasl.plain import Plain
 from aioproducer.sasl.scram import SCRAM_HASHES, Scram
 from aioproducer.sasl.session import Session
-from aioproducer.sasl.steps import SlowStep
+from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep
 from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.net.connection import Connection
-    from aioproducer.sasl.steps import AskBroker, Mechanism
+    from aioproducer.net.token_keeper import TokenKeeper
+    from aioproducer.sasl.steps import Mechanism
+    from aioproducer.sasl.tokens import Token
 
 __all__ = ["SaslLogin"]
+
+# SASL_AUTHENTICATION_FAILED
+_FAILED: Final = 58
 
 
 class SaslLogin:
     """Authenticates the connections of one producer with the same credentials.
 
     Args:
-        mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; or a mechanism that has its credentials.
         username: or a reference to it. Error texts show it.
         password: or a reference to it, which is read at each authentication.
         token_auth: the credentials are the id and the HMAC of a delegation token (KIP-48), for SCRAM alone.
         chance: returns a random number in [0, 1), for the times of renewals.
+        tokens: gives the tokens of a mechanism that asks for them.
 
     Attributes:
-        mechanism: as given.
+        mechanism: the name of the mechanism.
         chance: as given.
 
     Raises:
@@ -46,13 +52,31 @@ class SaslLogin:
     """
 
     def __init__(
-        self, mechanism: str, username: str | Secret, password: Secret | None, *, token_auth: bool = False, chance: Callable[[], float]
+        self,
+        mechanism: str | Mechanism,
+        username: str | Secret = "",
+        password: Secret | None = None,
+        *,
+        token_auth: bool = False,
+        chance: Callable[[], float],
+        tokens: TokenKeeper | None = None,
     ) -> None:
-        self.mechanism = mechanism
+        made = _mechanism(mechanism, username, password, token_auth=token_auth) if isinstance(mechanism, str) else mechanism
+        self.mechanism = made.name
         self.chance = chance
-        self._mechanism = _mechanism(mechanism, username, password, token_auth=token_auth)
+        self._mechanism = made
+        self._tokens = tokens
         # The slow steps that run, by their names.
         self._running: dict[str, asyncio.Future[Any]] = {}
+
+    async def prepare(self, timeout: float) -> None:
+        """Wait for a token, if the mechanism needs one: without it, no connection is dialled.
+
+        Raises:
+            TokenUnavailable: there is none, or none within `timeout` seconds.
+        """
+        if self._tokens is not None:
+            await self._tokens.token(timeout)
 
     async def authenticate(self, connection: Connection, timeout: float) -> float:
         """Authenticate a new connection, or renew the session of one. Returns the session's seconds; 0: it does not end.
@@ -65,6 +89,7 @@ class SaslLogin:
             timeout: seconds for the whole; the time for which the broker throttles is added.
 
         Raises:
+            TokenUnavailable: there is no token; nothing was sent.
             CredentialsRefused: the broker refuses the credentials.
             BrokerNotTrusted: the broker breaks the rules of the mechanism.
             AuthenticationFailed: the broker answers another error.
@@ -73,23 +98,40 @@ class SaslLogin:
         began_at = asyncio.get_running_loop().time()
         steps = handshake(self._mechanism, connection.versions)
         held: HeldRequests | None = None
+        token: Token | None = None
         result: Any = None
         try:
             while True:
                 step = steps.send(result)
                 left = max(began_at, connection.muted_until) + timeout - asyncio.get_running_loop().time()
-                if isinstance(step, SlowStep):
-                    result = await self._take(step, connection, left)
-                    continue
-                if held is None:
+                if held is None and isinstance(step, AskBroker):
                     held = HeldRequests(connection)
-                result = await _ask(step, connection, left)
+                result = await self._result(step, connection, left)
+                if isinstance(step, TokenStep):
+                    token = result
         except StopIteration as end:
             seconds: float = end.value
+        except CredentialsRefused as error:
+            # 33 and 34 are about the mechanism
+            if self._tokens is not None and token is not None and error.code in {None, _FAILED}:
+                self._tokens.refused(token)
+            raise
+        if self._tokens is not None and token is not None:
+            self._tokens.accepted(token, seconds)
         connection.session = Session(began_at, asyncio.get_running_loop().time(), seconds)
         if held is not None:
             held.release()
         return seconds
+
+    async def _result(self, step: AskBroker | SlowStep | TokenStep, connection: Connection, timeout: float) -> Any:
+        """Return the result of a step of the exchange."""
+        if isinstance(step, SlowStep):
+            return await self._take(step, connection, timeout)
+        if isinstance(step, TokenStep):
+            if self._tokens is None:
+                raise ConfigError(f"sasl_mechanism={self.mechanism} needs a source of tokens")
+            return await self._tokens.token(timeout)
+        return await _ask(step, connection, timeout)
 
     async def _take(self, step: SlowStep, connection: Connection, timeout: float) -> Any:
         """Take a slow step in a thread; connections that need the same one share it."""

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from aioproducer.core.backoff import Backoff
+from aioproducer.msk_options import AWS_MSK_IAM
+from aioproducer.net.endpoint_sources import endpoint_source, endpoint_timeouts
 from aioproducer.net.login_gate import LoginGate
+from aioproducer.net.msk import msk_tokens
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
+from aioproducer.net.token_keeper import KeeperSettings, TokenKeeper
+from aioproducer.net.token_sources import source_of
+from aioproducer.sasl.oauthbearer import NAME, OAuthBearer
+from aioproducer.sasl.tokens import RefreshPolicy
+from aioproducer.secret import NotText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.sasl.tokens import AsyncTokenSource, TokenSource
 
 __all__ = ["Security", "security_of"]
+
+# Seconds that one fetch of a token may take.
+_FETCH_TIMEOUT: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +38,57 @@ class Security:
     Attributes:
         tls: gives the context of each TLS connection; None: connections are not encrypted.
         sasl: authenticates each connection; None: connections are not authenticated by SASL.
+        tokens: keeps the token of OAUTHBEARER; None: the mechanism has none. Its owner runs it.
         gate: the gate that connections pass before they are made, so that refused credentials cause few attempts.
     """
 
     tls: TlsContexts | None = None
     sasl: SaslLogin | None = None
+    tokens: TokenKeeper | None = None
     gate: LoginGate = field(default_factory=LoginGate)
 
 
-def security_of(config: ProducerConfig, chance: Callable[[], float]) -> Security | None:
-    """Return the security that a producer's options ask for; None: PLAINTEXT. `chance` returns a random number in [0, 1)."""
-    tls = sasl = None
+def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float] = time.time) -> Security | None:
+    """Return the security that a producer's options ask for; None: PLAINTEXT.
+
+    Args:
+        config: the options.
+        chance: returns a random number in [0, 1).
+        wall_clock: returns the seconds since 1970.
+    """
+    tls = sasl = tokens = None
     if config.security_protocol in {"SSL", "SASL_SSL"}:
         options: dict[str, Any] = {name: getattr(config, name) for name in TlsSettings._fields}
         tls = TlsContexts(TlsSettings(**options))
     if config.security_protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
-        user: Any = config.sasl_username
-        password: Any = config.sasl_password
-        sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, chance=chance)
-    return None if tls is None and sasl is None else Security(tls, sasl)
+        if config.sasl_mechanism in {NAME, AWS_MSK_IAM}:
+            bearer = OAuthBearer(cast("tuple[tuple[str, str], ...]", config.sasl_oauthbearer_extensions))
+            tokens = TokenKeeper(_token_source(config, wall_clock), bearer.check, _keeper_settings(config, chance, wall_clock))
+            sasl = SaslLogin(bearer, chance=chance, tokens=tokens)
+        else:
+            user: Any = config.sasl_username
+            password: Any = config.sasl_password
+            sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, chance=chance)
+    return None if tls is None and sasl is None else Security(tls, sasl, tokens)
+
+
+def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> TokenSource | AsyncTokenSource:
+    """Return the source of the tokens that the options name."""
+    if config.sasl_mechanism == AWS_MSK_IAM:
+        return msk_tokens(config)
+    if config.sasl_oauthbearer_token_endpoint_url is not None:
+        return endpoint_source(config, wall_clock)
+    given = config.sasl_oauthbearer_token
+    return source_of(given.reveal() if isinstance(given, NotText) else given)
+
+
+def _keeper_settings(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float]) -> KeeperSettings:
+    """Return when tokens are fetched."""
+    policy = RefreshPolicy(
+        config.sasl_login_refresh_window_factor,
+        config.sasl_login_refresh_window_jitter,
+        config.sasl_login_refresh_min_period_seconds,
+        config.sasl_login_refresh_buffer_seconds,
+    )
+    backoff = Backoff(config.sasl_login_retry_backoff_ms / 1000, config.sasl_login_retry_backoff_max_ms / 1000)
+    return KeeperSettings(policy, backoff, max(_FETCH_TIMEOUT, sum(endpoint_timeouts(config))), wall_clock, chance)

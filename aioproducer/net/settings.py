@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.net.observer import UNSEEN
-from aioproducer.net.security import security_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +48,17 @@ class NetSettings(NamedTuple):
     security: Security | None = None
 
 
-def net_settings(config: ProducerConfig, version: str, dialer: Dialer, resolver: Resolver, chance: Callable[[], float]) -> NetSettings:
+def net_settings(
+    config: ProducerConfig,
+    version: str,
+    dialer: Dialer,
+    resolver: Resolver,
+    chance: Callable[[], float],
+    wall_clock: Callable[[], float] = time.time,
+) -> NetSettings:
     """Return the settings of all connections, with the options' milliseconds as seconds.
 
-    `version` is the version of this client. `chance` returns a random number in [0, 1).
+    `version` is the version of this client. `chance` returns a random number in [0, 1), `wall_clock` the seconds since 1970.
     """
     return NetSettings(
         client_id=config.client_id,
@@ -69,5 +76,14 @@ def net_settings(config: ProducerConfig, version: str, dialer: Dialer, resolver:
         max_idle=max(config.connections_max_idle_ms, 0) / 1000,
         canonical_bootstrap=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         rebootstraps=config.metadata_recovery_strategy == "rebootstrap",
-        security=security_of(config, chance),
+        security=_security(config, chance, wall_clock),
     )
+
+
+def _security(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float]) -> Security | None:
+    if config.security_protocol == "PLAINTEXT":
+        return None
+    # PLAINTEXT loads nothing of TLS and SASL
+    from aioproducer.net.security import security_of  # noqa: PLC0415
+
+    return security_of(config, chance, wall_clock)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import TransportError
     from aioproducer.net.tls_contexts import TlsContexts
 
-__all__ = ["CLOSED_AFTER_GREETING", "after_handshake", "in_handshake", "no_name"]
-
-CLOSED_AFTER_GREETING: Final = " after ApiVersions was answered: does the listener want SASL (security_protocol={})?"
+__all__ = ["after_handshake", "in_handshake", "no_name", "refusal"]
 
 # OpenSSL's numbers (X509_V_ERR_*), by the reason; {name} is the name that was checked.
 _VERIFICATION: Final = {
@@ -77,6 +75,11 @@ def no_name(host: str, reason: object) -> CertificateNotTrusted:
     return CertificateNotTrusted(f"{host!r} is no name that a certificate can be checked against: {reason}", "tls")
 
 
+def refusal(error: ssl.SSLCertVerificationError, name: str) -> str:
+    """Return why a certificate is refused that was checked against `name`."""
+    return _VERIFICATION.get(error.verify_code, f"{error.verify_message} ({error.verify_code})").format(name=name)
+
+
 def in_handshake(error: Exception, name: str, tls: TlsContexts, without_tls: str) -> TransportError:
     """Return the error of a handshake that failed, without the address; its cause is to be `error`.
 
@@ -87,8 +90,7 @@ def in_handshake(error: Exception, name: str, tls: TlsContexts, without_tls: str
         without_tls: the value of security_protocol for the same listener without TLS, for hints.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        reason = _VERIFICATION.get(error.verify_code, f"{error.verify_message} ({error.verify_code})").format(name=name)
-        return CertificateNotTrusted(f"the broker's certificate is refused: {reason}. Trusted: {tls.trust}", "tls")
+        return CertificateNotTrusted(f"the broker's certificate is refused: {refusal(error, name)}. Trusted: {tls.trust}", "tls")
     hint = f"is it a listener without TLS (security_protocol={without_tls})?"
     if isinstance(error, ssl.SSLError):
         reason = error.reason or ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import AuthenticationFailed, CredentialsRefused, ProtocolError, broker_error
-from aioproducer.sasl.steps import AskBroker, SlowStep, printable
+from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep, printable
 from aioproducer.wire.api import ApiKey, negotiate
 from aioproducer.wire.schema import message
 
@@ -27,6 +27,8 @@ _UNSUPPORTED_MECHANISM: Final = 33
 _ILLEGAL_STATE: Final = 34
 _FAILED: Final = 58
 _HANDSHAKE_VERSION: Final = 1
+# Why brokers refuse credentials that look right, by mechanism.
+_ADVICE: Final = {"OAUTHBEARER": ". Is the clock right, and are issuer and audience of the token those of the broker?"}
 # Seconds: a broker may say 2^63 - 1 ms.
 MAX_SESSION: Final = 366 * 86_400.0
 
@@ -44,6 +46,7 @@ def handshake(mechanism: Mechanism, versions: Mapping[int, tuple[int, int]]) -> 
         The steps; the caller sends the result of each.
 
     Raises:
+        TokenUnavailable: there is no token.
         CredentialsRefused: the broker refuses the credentials or the mechanism, or its listener has no SASL.
         BrokerNotTrusted: the broker breaks the rules of the mechanism.
         AuthenticationFailed: the broker answers another error.
@@ -65,11 +68,11 @@ def handshake(mechanism: Mechanism, versions: Mapping[int, tuple[int, int]]) -> 
     return max(0.0, min(seconds, MAX_SESSION))
 
 
-def _sent(exchange: Exchange, data: bytes | None) -> Generator[SlowStep, Any, SecretBytes | None]:
+def _sent(exchange: Exchange, data: bytes | None) -> Generator[SlowStep | TokenStep, Any, SecretBytes | None]:
     """Send the broker's bytes to a mechanism. Returns the bytes that it answers; None: the exchange is over."""
     try:
         step = exchange.send(data)
-        while isinstance(step, SlowStep):
+        while isinstance(step, (SlowStep, TokenStep)):
             step = exchange.send((yield step))
     except StopIteration:
         return None
@@ -96,7 +99,7 @@ def _check(answer: Any, mechanism: Mechanism) -> None:
     error = broker_error(code, told or None)
     text = f"the broker refuses user {mechanism.user!r} by {mechanism.name}: {error}"
     if code in (_FAILED, _ILLEGAL_STATE, _UNSUPPORTED_MECHANISM):
-        raise _refused(text, mechanism, code)
+        raise _refused(text + (_ADVICE.get(mechanism.name, "") if code == _FAILED else ""), mechanism, code)
     raise AuthenticationFailed(text, "sasl", mechanism.name, code)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aioproducer.secret import Secret
     from aioproducer.wire.api import ApiKey
 
-__all__ = ["AskBroker", "Exchange", "Mechanism", "SlowStep", "Steps", "printable", "read_secret"]
+__all__ = ["AskBroker", "Exchange", "Mechanism", "SlowStep", "Steps", "TokenStep", "printable", "read_secret"]
 
 
 class AskBroker(NamedTuple):
@@ -37,9 +37,13 @@ class SlowStep(NamedTuple):
     function: Callable[[], Any]
 
 
+class TokenStep(NamedTuple):
+    """Asks the caller for a token that is valid now. The result is a `Token`."""
+
+
 # The exchange of a mechanism: yields the bytes to send, and is sent the broker's bytes. It returns when the mechanism's rules are met.
-Exchange: TypeAlias = Generator[SecretBytes | SlowStep, Any, None]
-Steps: TypeAlias = Generator[AskBroker | SlowStep, Any, float]
+Exchange: TypeAlias = Generator[SecretBytes | SlowStep | TokenStep, Any, None]
+Steps: TypeAlias = Generator[AskBroker | SlowStep | TokenStep, Any, float]
 
 # Characters of a text of the broker that errors and logs may hold.
 _LONGEST: Final = 500

@@ -11,11 +11,13 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.jumping import run_jumping
     from aioproducer.testing.kafka_cluster import KafkaCluster
-    from aioproducer.testing.kafka_security import KafkaSecurity
+    from aioproducer.testing.kafka_security import KafkaSecurity, OidcValidator
     from aioproducer.testing.kafka_server import KafkaServer
     from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.recording import RecordingProducer
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
+    from aioproducer.testing.security.oauthbearer import ListenerTokens, unsecured_token
+    from aioproducer.testing.token_server import TokenServer
 
 __all__ = [
     "FakeCluster",
@@ -25,8 +27,12 @@ __all__ = [
     "KafkaServer",
     "ListenerSecurity",
     "ListenerTls",
+    "ListenerTokens",
+    "OidcValidator",
     "RecordingProducer",
+    "TokenServer",
     "run_jumping",
+    "unsecured_token",
 ]
 
 _HOMES = {
@@ -37,8 +43,12 @@ _HOMES = {
     "KafkaServer": "kafka_server",
     "ListenerSecurity": "security.listener",
     "ListenerTls": "security.listener",
+    "ListenerTokens": "security.oauthbearer",
+    "OidcValidator": "kafka_security",
     "RecordingProducer": "recording",
+    "TokenServer": "token_server",
     "run_jumping": "jumping",
+    "unsecured_token": "security.oauthbearer",
 }
 
 # a type checker that saw this function would accept every name

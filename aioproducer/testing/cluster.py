@@ -59,13 +59,14 @@ class FakeCluster(Trouble):
         brokers: number of brokers.
         memory: connect clients by streams within the loop instead of sockets; give clients `client_options`.
         version: the Kafka release, from "0.9" to "4.3"; the brokers speak its request versions.
-        versions: lowest and highest version of single requests, in place of the release's: `{"Produce": (3, 9)}`.
+        versions: lowest and highest version of single requests, in place of the release's: `{"Produce": (3, 9)}`; None: the brokers do not
+            know the request: `{"EndTxn": None}`.
         auto_create: whether Metadata creates the topics that it is asked for, as `auto.create.topics.enable` does.
         default_partitions: number of partitions of such topics.
         verify_records: decode every record when it is appended, and answer INVALID_RECORD if it does not decode.
         transaction_version: the finalized level of `transaction.version`, 0 to 2; brokers before 4.0 do not have it.
         security: the security protocol, users, SASL mechanisms, sessions and TLS of the brokers' listeners; by default PLAINTEXT.
-        wall_clock: seconds since the epoch, for LogAppendTime.
+        wall_clock: seconds since the epoch, for LogAppendTime and the dates of tokens.
 
     Attributes:
         brokers: `FakeBroker` by number: `stop`, `start`, `pause`, `resume`, `vanish`, `retire`, `relocate`, `renumber`, `advertise`.
@@ -80,7 +81,7 @@ class FakeCluster(Trouble):
         *,
         memory: bool = False,
         version: str = NEWEST,
-        versions: Mapping[str, tuple[int, int]] | None = None,
+        versions: Mapping[str, tuple[int, int] | None] | None = None,
         auto_create: bool = False,
         default_partitions: int = 1,
         verify_records: bool = False,
@@ -94,7 +95,7 @@ class FakeCluster(Trouble):
         self.versions = _versions(version, versions or {})
         self.brokers: dict[int, FakeBroker] = {}
         self._journal = Journal()
-        self.security = ClusterSecurity(security, self.brokers, self._journal)
+        self.security = ClusterSecurity(security, self.brokers, self._journal, wall_clock)
         super().__init__(_KEYS, self.brokers)
         for node_id in range(1, brokers + 1):
             self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
@@ -161,7 +162,9 @@ class FakeCluster(Trouble):
         self.brokers[number] = added
         return added
 
-    def speak(self, version: str = NEWEST, versions: Mapping[str, tuple[int, int]] | None = None, *, broker: int | None = None) -> None:
+    def speak(
+        self, version: str = NEWEST, versions: Mapping[str, tuple[int, int] | None] | None = None, *, broker: int | None = None
+    ) -> None:
         """Switch all brokers, or one of them, to another release from now on, as in an upgrade or downgrade.
 
         The brokers reset their connections, as the restart of a real change does. Arguments and errors are those of the class.
@@ -369,7 +372,7 @@ def _check_api(api: str) -> None:
         raise ValueError(f"{api!r} is no request; there are {', '.join(sorted(_KEYS))}")
 
 
-def _versions(release: str, wanted: Mapping[str, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+def _versions(release: str, wanted: Mapping[str, tuple[int, int] | None]) -> dict[int, tuple[int, int]]:
     """Return the version range of each request number that both the release and the fake support.
 
     Raises:
@@ -383,10 +386,14 @@ def _versions(release: str, wanted: Mapping[str, tuple[int, int]]) -> dict[int, 
         lowest, highest = max(lowest, handler.versions[0]), min(highest, handler.versions[1])
         if lowest <= highest:
             spoken[handler.key] = (lowest, highest)
-    for name, (lowest, highest) in wanted.items():
+    for name, range_ in wanted.items():
         if name not in answered:
             raise ValueError(f"the fake answers {', '.join(sorted(answered))}, not {name!r}")
         handler = answered[name]
+        if range_ is None:
+            spoken.pop(handler.key, None)
+            continue
+        lowest, highest = range_
         if not handler.versions[0] <= lowest <= highest <= handler.versions[1]:
             raise ValueError(f"the fake answers {name} in {handler.versions[0]} to {handler.versions[1]}, not {lowest} to {highest}")
         spoken[handler.key] = (lowest, highest)

@@ -12,10 +12,13 @@ The listeners, by the names that `address` takes:
     PLAINTEXT               for the node itself, its tools and `KafkaServer`'s methods; User:ANONYMOUS
     SSL                     TLS without a client certificate; User:ANONYMOUS
     MTLS                    TLS with `ssl.client.auth=required`; the principal is the certificate's common name
-    SASL_PLAINTEXT          PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, the latter two with delegation tokens, too
+    SASL_PLAINTEXT          PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, the latter two with delegation tokens, too; OAUTHBEARER with unsecured
+                            JWTs, as `aioproducer.testing.unsecured_token` makes them
     SASL_SSL                the same over TLS
     SESSIONS_PLAINTEXT      as SASL_PLAINTEXT, with `connections.max.reauth.ms`
     SESSIONS_SSL            as SASL_SSL, with `connections.max.reauth.ms`
+    OIDC_PLAINTEXT          OAUTHBEARER with the tokens of `oidc`, if that is given; the principal is the claim `sub`
+    OIDC_SSL                the same over TLS
 
 It needs the extra `crypto`, and Kafka 3.5 or newer.
 """
@@ -31,9 +34,11 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.certificates import Certificate, CertificateAuthority, CertificateFiles
 
-__all__ = ["ADVERTISED_HOST", "LISTENERS", "KafkaSecurity", "Listener", "ServerCertificates"]
+__all__ = ["ADVERTISED_HOST", "LISTENERS", "KafkaSecurity", "Listener", "OidcValidator", "ServerCertificates"]
 
-Listener: TypeAlias = Literal["PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL", "SESSIONS_PLAINTEXT", "SESSIONS_SSL"]
+Listener: TypeAlias = Literal[
+    "PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL", "SESSIONS_PLAINTEXT", "SESSIONS_SSL", "OIDC_PLAINTEXT", "OIDC_SSL"
+]
 
 LISTENERS: Final[Mapping[Listener, str]] = {
     "PLAINTEXT": "PLAINTEXT",
@@ -43,6 +48,8 @@ LISTENERS: Final[Mapping[Listener, str]] = {
     "SASL_SSL": "SASL_SSL",
     "SESSIONS_PLAINTEXT": "SASL_PLAINTEXT",
     "SESSIONS_SSL": "SASL_SSL",
+    "OIDC_PLAINTEXT": "SASL_PLAINTEXT",
+    "OIDC_SSL": "SASL_SSL",
 }
 """Each listener's security protocol."""
 
@@ -50,7 +57,36 @@ LISTENERS: Final[Mapping[Listener, str]] = {
 ADVERTISED_HOST: Final = "localhost"
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _ITERATIONS: Final = 4096  # the fewest that Kafka takes
+_TOKENS: Final = "OAUTHBEARER"
 _PACKAGE: Final = "org.apache.kafka.common.security"
+_OIDC: Final = "OIDC_"
+
+
+@dataclass(frozen=True)
+class OidcValidator:
+    """Says which tokens the OIDC listeners take: those that a key of a URL verifies, as `TokenServer` signs them.
+
+    Args:
+        jwks_url: the URL of the public keys, which must answer when the node starts: `TokenServer.jwks_url`.
+        audience: the claim `aud` that tokens must have.
+        issuer: the claim `iss` that tokens must have.
+    """
+
+    jwks_url: str
+    audience: str = "kafka"
+    issuer: str = "https://issuer.test"
+
+    def settings(self, prefix: str) -> dict[str, object]:
+        """Return the properties of a listener."""
+        package = f"{_PACKAGE}.oauthbearer"
+        return {
+            f"{prefix}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{prefix}.oauthbearer.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+            f"{prefix}.oauthbearer.sasl.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
+            f"{prefix}.sasl.oauthbearer.jwks.endpoint.url": self.jwks_url,
+            f"{prefix}.sasl.oauthbearer.expected.audience": self.audience,
+            f"{prefix}.sasl.oauthbearer.expected.issuer": self.issuer,
+        }
 
 
 @dataclass(frozen=True)
@@ -63,6 +99,7 @@ class KafkaSecurity:
         acls: whether users may do only what ACLs allow (StandardAuthorizer).
         super_users: users without the limits of ACLs; User:ANONYMOUS, which administrates the node, is always one of them.
         key_type: "ecdsa" or "rsa", for every key.
+        oidc: the tokens of the listeners OIDC_PLAINTEXT and OIDC_SSL; None: there are no such listeners.
 
     Raises:
         ValueError: a name or password that Kafka's own files cannot hold.
@@ -73,6 +110,7 @@ class KafkaSecurity:
     acls: bool = False
     super_users: tuple[str, ...] = ()
     key_type: Literal["ecdsa", "rsa"] = "ecdsa"
+    oidc: OidcValidator | None = None
 
     def __post_init__(self) -> None:
         if self.session_ms <= 0:
@@ -83,6 +121,15 @@ class KafkaSecurity:
                 raise ValueError(f"user {user!r}: a name here has ASCII letters and digits alone")
             if not password or set(password) & set('[],"\\\r\n'):
                 raise ValueError(f'the password of {user!r} is empty, or has one of the characters []," or a backslash or line end')
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Return the listeners of the node."""
+        return tuple(name for name in LISTENERS if self.oidc is not None or not name.startswith(_OIDC))
+
+    def jvm_options(self) -> list[str]:
+        """Return what Java is told besides: the URLs that the node may fetch keys from."""
+        return [] if self.oidc is None else [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.oidc.jwks_url}"]
 
     def format_arguments(self) -> list[str]:
         """Return what `kafka-storage format` takes besides: the users' SCRAM credentials (KIP-900)."""
@@ -105,9 +152,9 @@ class KafkaSecurity:
             "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT",
             "delegation.token.secret.key": "canary-token-key",
         }
-        for name, protocol in LISTENERS.items():
-            if protocol.startswith("SASL_"):
-                made |= self._sasl(f"listener.name.{name.lower()}")
+        for name in self.listeners:
+            if LISTENERS[name].startswith("SASL_"):
+                made |= self._sasl(name, f"listener.name.{name.lower()}")
             if name.startswith("SESSIONS_"):
                 made[f"listener.name.{name.lower()}.connections.max.reauth.ms"] = self.session_ms
         if self.acls:
@@ -115,12 +162,18 @@ class KafkaSecurity:
             made["super.users"] = ";".join(f"User:{user}" for user in ("ANONYMOUS", *self.super_users))
         return made
 
-    def _sasl(self, prefix: str) -> dict[str, object]:
+    def _sasl(self, listener: Listener, prefix: str) -> dict[str, object]:
+        if self.oidc is not None and listener.startswith(_OIDC):
+            return self.oidc.settings(prefix)
         users = " ".join(f'user_{user}="{_escaped(password)}"' for user, password in self.users.items())
         return {
-            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM)),
+            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM, _TOKENS)),
             f"{prefix}.plain.sasl.jaas.config": f"{_PACKAGE}.plain.PlainLoginModule required {users};",
             **{f"{prefix}.{name.lower()}.sasl.jaas.config": f"{_PACKAGE}.scram.ScramLoginModule required;" for name in _SCRAM},
+            # the broker logs in, too, as whom it likes
+            f"{prefix}.{_TOKENS.lower()}.sasl.jaas.config": (
+                f'{_PACKAGE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+            ),
         }
 
 

@@ -82,7 +82,7 @@ class KafkaServer:
         self._features = dict(features or {})
         self._start_timeout = start_timeout
         self._cluster_id = new_cluster_id()
-        self._node = KafkaNode(version, heap=heap, jvm_options=jvm_options)
+        self._node = KafkaNode(version, heap=heap, jvm_options=[*jvm_options, *([] if security is None else security.jvm_options())])
         self._security = security
         self._certificates: ServerCertificates | None = None
         self._admin = SecurityAdmin(self, {} if security is None else security.users)
@@ -276,7 +276,7 @@ class KafkaServer:
 
     @property
     def _listeners(self) -> Sequence[Listener]:
-        return ("PLAINTEXT",) if self._security is None else tuple(LISTENERS)
+        return ("PLAINTEXT",) if self._security is None else self._security.listeners
 
     def _choose_ports(self) -> None:
         self._ports = dict(zip(self._ports, free_ports(len(self._ports)), strict=True))

@@ -31,6 +31,7 @@ class MemoryNetwork:
     def __init__(self) -> None:
         self._listeners: dict[tuple[str, int], Callable[[], Receiver]] = {}
         self._silent: dict[tuple[str, int], asyncio.Event] = {}
+        self._aliases: dict[tuple[str, int], tuple[str, int]] = {}
 
     def listen(self, host: str, port: int, receiver: Callable[[], Receiver]) -> None:
         """Accept connections from now on."""
@@ -49,6 +50,10 @@ class MemoryNetwork:
         self._listeners.pop((host, port), None)
         self._silent.setdefault((host, port), asyncio.Event())
 
+    def alias(self, host: str, port: int, target: tuple[str, int]) -> None:
+        """Let a further address lead to the listener at `target`, as a name of a service or its load balancer does."""
+        self._aliases[host, port] = target
+
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> MemoryStream:
         """Connect, one event-loop iteration later. Returns the client's stream.
 
@@ -58,9 +63,10 @@ class MemoryNetwork:
         Cancellation: no connection was opened.
         """
         await asyncio.sleep(0)
-        while (silent := self._silent.get((host, port))) is not None:
+        place = self._aliases.get((host, port), (host, port))
+        while (silent := self._silent.get(place)) is not None:
             await silent.wait()
-        listener = self._listeners.get((host, port))
+        listener = self._listeners.get(place)
         if listener is None:
             raise ConnectionRefusedError(f"nobody listens on {host}:{port} of this memory network")
         loop = asyncio.get_running_loop()

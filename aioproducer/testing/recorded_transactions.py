@@ -22,7 +22,8 @@ from aioproducer.errors import (
     TransactionMisuse,
     UsageError,
 )
-from aioproducer.offsets import read_group, read_offsets
+from aioproducer.model import Position
+from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TRANSACTION_METHODS", "RecordedScope", "RecordedTransactions"]
 
-TRANSACTION_METHODS: Final = ("begin_transaction", "commit_transaction", "abort_transaction", "send_offsets_to_transaction")
+TRANSACTION_METHODS: Final = (
+    "begin_transaction",
+    "commit_transaction",
+    "abort_transaction",
+    "send_offsets_to_transaction",
+    "send_position_to_transaction",
+    "committed_position",
+)
 _READY: Final = "has no transaction open: call begin_transaction()"
 _OPEN: Final = "has a transaction open"
 _FAILED: Final = "has a transaction that can only be aborted: call abort_transaction()"
@@ -127,6 +135,36 @@ class RecordedTransactions(ABC):
         self._refuse("send_offsets_to_transaction()", (_OPEN,))
         if read[1]:
             self.uncommitted_offsets.append(read)
+
+    async def send_position_to_transaction(self, job: Any, number: Any, cursor: Any = "", *, topic: Any) -> None:
+        """Add the position of a job to the transaction; the commit moves it to `offsets`, of the group that the job names.
+
+        Raises:
+            UsageError: an argument is not valid.
+        """
+        self._raise("send_position_to_transaction")
+        self._check_transactional()
+        read = read_position_key(job, topic), {(topic, POSITION_PARTITION): read_position(number, cursor)}
+        self._refuse("send_position_to_transaction()", (_OPEN,))
+        self.uncommitted_offsets.append(read)
+
+    async def committed_position(self, job: Any, *, topic: Any) -> Position | None:
+        """Return the position of a job that was committed last; None: there is none.
+
+        Raises:
+            UsageError: an argument is not valid.
+            TransactionMisuse: a transaction is open.
+        """
+        self._raise("committed_position")
+        self._check_transactional()
+        group = read_position_key(job, topic)
+        self._refuse("committed_position()", (_READY,))
+        found = [
+            offsets[topic, POSITION_PARTITION]
+            for other, offsets in self.offsets
+            if other == group and (topic, POSITION_PARTITION) in offsets
+        ]
+        return Position(*found[-1][:2]) if found else None
 
     # --- implemented by the producer
 

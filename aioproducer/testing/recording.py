@@ -20,7 +20,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from aioproducer.client_ids import with_client_id
-from aioproducer.config import ProducerConfig
+from aioproducer.config import ProducerConfig, without_content
 from aioproducer.errors import (
     BrokerError,
     DeliveryError,
@@ -96,6 +96,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         **options: Any,
     ) -> None:
         super().__init__()
+        config = without_content(config)
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         self.history: list[RecordedSend] = []
         self._arguments = SendArguments(self.config, partitions or {})

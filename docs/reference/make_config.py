@@ -68,8 +68,12 @@ nowhere else; any other text, as Azure's `$ConnectionString`, stands for itself.
 An option that the protocol does not use is an error, as is one that contradicts another; a value that is another client's default
 (`sasl_mechanism="PLAIN"` without SASL, None) is left out.
 
-- `SASL_PLAINTEXT` and `SASL_SSL` need `sasl_mechanism`, `sasl_username` and `sasl_password`. `sasl.jaas.config` stands for the last two:
-  `PlainLoginModule` or `ScramLoginModule`; its `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a warning.
+- `SASL_PLAINTEXT` and `SASL_SSL` need `sasl_mechanism`; PLAIN and SCRAM need `sasl_username` and `sasl_password`. `sasl.jaas.config` stands
+  for the last two: `PlainLoginModule` or `ScramLoginModule`; its `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a warning.
+- OAUTHBEARER needs `sasl_oauthbearer_token` or `sasl_oauthbearer_token_endpoint_url`, and the options of tokens are for it alone. In
+  `sasl.jaas.config` it is `OAuthBearerLoginModule`; its `extension_NAME` are `sasl_oauthbearer_extensions`. Without TLS it logs a warning.
+- A [token endpoint](../topics/security.md#token-endpoints) needs a client id and a secret, or an assertion: one ready in a file, or one key that
+  signs it. An option that the chosen grant does not use is an error. `https_ca_location` and `https_ca_pem` exclude each other, and need https.
 - `ssl_context` is alone: other `ssl_` options are an error beside it, but for `ssl_endpoint_identification_algorithm`.
 - The client's key is in one of `ssl_keystore_location` (with its certificates), `ssl_keystore_key` with `ssl_keystore_certificate_chain`, or
   `ssl_key_location` with `ssl_certificate_location`.

@@ -98,6 +98,12 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 (_days_left("broker_certificate_expiry_ms"), "brokers of {{client_id}}"),
             ),
         ),
+        Panel(
+            "Seconds until the bearer token ends",
+            "s",
+            ((f"({_gauge('token_expiry_ms')} > 0) / 1000 - time()", "{{client_id}}"),),
+        ),
+        Panel("Failed fetches of a bearer token, in a row", "short", ((_gauge("token_failures"), "{{client_id}}"),)),
         Panel("Changes of state", "short", ((_rate("events_total", "event"), "{{event}}"),)),
     ),
 }

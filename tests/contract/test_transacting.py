@@ -70,6 +70,23 @@ async def test_offsets_go_with_their_records(side: Side) -> None:
         assert await side.committed(producer, group, topic) == {0: 2, 2: 3}
 
 
+async def test_a_position_goes_with_its_records(side: Side) -> None:
+    """The position is committed or aborted with the records, and is that of the latest commit."""
+    topic, job = await side.topic(), f"job-{uuid.uuid4().hex[:8]}"
+    async with transactional(side) as producer:
+        assert await producer.committed_position(job, topic=topic) is None
+        async with producer.transaction():
+            await producer.send(topic, b"v", partition=0)
+            await producer.send_position_to_transaction(job, 1, topic=topic)
+            await producer.send_position_to_transaction(job, 2, "page 7", topic=topic)
+        await producer.begin_transaction()
+        await producer.send_position_to_transaction(job, 50, topic=topic)
+        with pytest.raises(TransactionMisuse, match=r"committed_position\(\)"):
+            await producer.committed_position(job, topic=topic)
+        await producer.abort_transaction()
+        assert await producer.committed_position(job, topic=topic) == (2, "page 7")
+
+
 async def test_a_record_that_was_refused_spoils_it(side: Side) -> None:
     """TXN-08: after a refused record the commit raises with the record's error as its cause. The abort succeeds."""
     topic = await side.topic()
@@ -102,6 +119,7 @@ MISUSES: dict[str, Callable[[Any, str], Any]] = {
     "commit_transaction": lambda producer, _topic: producer.commit_transaction(),
     "abort_transaction": lambda producer, _topic: producer.abort_transaction(),
     "send_offsets_to_transaction": lambda producer, topic: producer.send_offsets_to_transaction({(topic, 0): 1}, "g"),
+    "send_position_to_transaction": lambda producer, topic: producer.send_position_to_transaction("job", 1, topic=topic),
 }
 
 

@@ -39,6 +39,7 @@ ROWS = {
     "FENCED_LEADER_EPOCH": (RETRY, True, False),
     "UNKNOWN_LEADER_EPOCH": (RETRY, False, False),
     "THROTTLING_QUOTA_EXCEEDED": (RETRY, False, False),
+    "UNSTABLE_OFFSET_COMMIT": (RETRY, False, False),
     "UNKNOWN_TOPIC_ID": (RETRY, True, False),
     "INCONSISTENT_TOPIC_ID": (RETRY, True, False),
     "UNKNOWN_SERVER_ERROR": (FAIL, False, True),

@@ -6,6 +6,7 @@ One broker serves all of it (`secure_server` in conftest.py). Its ACLs allow ali
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ import pytest
 import uvloop
 from secured import PEERS_WAYS, WAYS, Way, read_by_aiokafka, read_by_confluent, write_by_aiokafka, write_by_confluent
 
-from aioproducer import Producer
-from aioproducer.errors import KafkaError
+from aioproducer import BootstrapFailed, Producer
+from aioproducer.errors import CredentialsRefused, KafkaError
+from aioproducer.testing import unsecured_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,3 +113,56 @@ def test_who_is_let_in_may_not_write_everywhere(secure_server: ServerThread, way
 
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
         asyncio.run(refused())
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_tokens_end_their_sessions(secure_server: ServerThread, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Without `connections.max.reauth.ms`: tokens of four seconds are fetched anew, and sessions renewed by them, while records flow."""
+    topic = fresh_topic(secure_server)
+    way = Way("SASL_PLAINTEXT", "OAUTHBEARER")
+    calls: list[float] = []
+
+    def token() -> str:
+        calls.append(time.monotonic())
+        return unsecured_token("alice", 4.0)
+
+    async def stream() -> tuple[int, int]:
+        async with Producer(**way.ours(secure_server) | {"sasl_oauthbearer_token": token}) as producer:
+            until, sent = time.monotonic() + 9, []
+            while time.monotonic() < until:
+                sent.append(await producer.send(topic, b"%d" % len(sent)))
+                await asyncio.sleep(0.02)
+            await producer.flush()
+            assert [(await delivery).offset for delivery in sent] == list(range(len(sent)))
+            return len(sent), int(producer.metrics().number("successful-reauthentication-total"))
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        count, renewals = runner.run(stream())
+    assert count > 50
+    assert renewals >= 2
+    assert len(calls) in {3, 4}
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        (lambda: unsecured_token("alice", 60.0, iat=time.time() + 3600), "invalid_token"),
+        (lambda: unsecured_token("alice", 60.0) + "c2ln", "invalid_token"),
+        (lambda: unsecured_token("alice", 60.0, sub=None), "invalid_token"),
+    ],
+    ids=["issued in the future", "signed", "without a subject"],
+)
+def test_tokens_that_the_broker_refuses(secure_server: ServerThread, token: Any, words: str) -> None:
+    """`start` fails early, with the broker's words after its error challenge, and without the token."""
+    options = Way("SASL_SSL", "OAUTHBEARER").ours(secure_server) | {"sasl_oauthbearer_token": token}
+
+    async def refused() -> None:
+        await Producer(**options).start()
+
+    began = time.monotonic()
+    with pytest.raises(BootstrapFailed, match=words) as caught:
+        asyncio.run(refused())
+    assert time.monotonic() - began < 8
+    assert isinstance(caught.value.__cause__, CredentialsRefused)
+    assert caught.value.__cause__.code == 58
+    assert "Is the clock right" in str(caught.value)

@@ -15,6 +15,7 @@ from scripted import Asked, ScriptedDialer, ScriptedStream
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TransportError
 from aioproducer.net.broker_node import Standing
+from aioproducer.net.login_gate import LoginGate
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.security import Security
 from aioproducer.secret import Secret
@@ -174,6 +175,46 @@ def test_one_probe_at_a_time_for_the_whole_cluster() -> None:
         assert ready >= 30, (ready, len(dialer.dials) - before, opened)
         for entered in stack:
             await entered.__aexit__(None, None, None)
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_probe_without_a_verdict_lets_the_next_one_pass(is_cancelled: bool) -> None:
+    """Its node is closed, or its broker does not answer: the next broker is dialled at that moment, not 5 s after the probe began."""
+
+    async def main() -> None:
+        gate = LoginGate()
+        ended = asyncio.Event()
+
+        async def pass_the_gate(where: str, body: Callable[[], Any]) -> float:
+            async with gate.passage(where, lambda: 0.5):
+                passed_at = now()
+                await body()
+            return passed_at
+
+        async def refuse() -> None:
+            raise CredentialsRefused("no", "sasl")
+
+        async def lose() -> None:
+            await ended.wait()
+            raise ConnectionLost("gone")
+
+        with pytest.raises(CredentialsRefused):
+            await pass_the_gate("a:1", refuse)
+        probe = asyncio.ensure_future(pass_the_gate("b:1", lose))
+        await asyncio.sleep(1)
+        following = asyncio.ensure_future(pass_the_gate("c:1", ended.wait))
+        await asyncio.sleep(1)
+        probe_ended_at = now()
+        if is_cancelled:
+            probe.cancel()
+            await settle()
+        ended.set()
+        assert await following == probe_ended_at
+        assert isinstance(
+            (await asyncio.gather(probe, return_exceptions=True))[0], asyncio.CancelledError if is_cancelled else ConnectionLost
+        )
 
     run(main())
 

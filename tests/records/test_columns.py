@@ -7,7 +7,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from builds import COLUMNS, compiled_columns, needs_compiled_columns
+from builds import COLUMNS, both_builds, compiled_columns, needs_compiled_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +18,8 @@ from aioproducer.records.record_batch import OVERHEAD, encode_record, header, si
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+pytestmark = both_builds
 
 BUILDS = (plain_columns, compiled_columns)
 ROOM = 100_000

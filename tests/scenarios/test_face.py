@@ -468,6 +468,8 @@ CALLS: dict[str, Callable[[Producer[Any, Any]], Any]] = {
     "commit_transaction": lambda producer: producer.commit_transaction(),
     "abort_transaction": lambda producer: producer.abort_transaction(),
     "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction({("orders", 0): 1}, "group"),
+    "send_position_to_transaction": lambda producer: producer.send_position_to_transaction("job", 1, topic="orders"),
+    "committed_position": lambda producer: producer.committed_position("job", topic="orders"),
 }
 
 

@@ -21,6 +21,7 @@ from aioproducer import Producer
 from aioproducer.errors import KafkaError
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.security.listener import ListenerSecurity
+from aioproducer.testing.security.oauthbearer import ListenerTokens
 from tests.jumping import JumpingLoop
 
 if TYPE_CHECKING:
@@ -106,6 +107,58 @@ def test_a_life_shows_no_secret(mechanism: str, trouble: str, caplog: pytest.Log
     assert len(shown) > 60
     if trouble in {"revoked", "another password"}:
         assert any("CredentialsRefused" in text for text in shown)
+    assert [text for text in shown if is_shown(text)] == []
+
+
+class Source:
+    """A token function, whose errors and results have secrets."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.secret = f"{WORD}state"
+
+    def __call__(self) -> Any:
+        answer = self.answers[0] if self.answers else SECRET
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer, None, "alice"
+
+
+TOKEN_TROUBLES: dict[str, tuple[Any, str]] = {
+    "none": (SECRET, ""),
+    "raises": (ConnectionError(f"{WORD}text"), "the token function raised ConnectionError"),
+    "gives nonsense": ([f"{WORD}list"], "the token function returned a tuple of (list, NoneType, str)"),
+    "cannot be sent": (f"{WORD}a b", "the token has a blank or a line break"),
+    "refused": (f"{WORD}another", "CredentialsRefused"),
+}
+
+
+@pytest.mark.parametrize("trouble", TOKEN_TROUBLES)
+def test_a_life_with_tokens_shows_no_secret(trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Sessions of two seconds; then the broker knows the token no more, and the source has its trouble."""
+    source = Source()
+    answer, told = TOKEN_TROUBLES[trouble]
+
+    async def act() -> list[str]:
+        asyncio.get_running_loop().slow_callback_duration = 0
+        tokens = ListenerTokens(unsecured=False, opaque={SECRET: "alice"})
+        security = ListenerSecurity("SASL_PLAINTEXT", session_ms=2000, tokens=tokens)
+        async with FakeCluster(memory=True, security=security) as cluster:
+            cluster.create_topic("orders")
+            options: dict[str, Any] = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token": source, "delivery_timeout_ms": 3000}
+            options |= {"request_timeout_ms": 1000, "close_timeout_ms": 1000}
+            async with Producer(**cluster.client_options, **options) as producer:
+                shown = await go_on(producer, 5)
+                source.answers = [answer]
+                if trouble != "none":
+                    cluster.security.change(tokens=ListenerTokens(unsecured=False))
+                    cluster.disconnect_all()
+                shown += await go_on(producer, 12)
+            return [*shown, repr(producer), repr(producer.config), *map(repr, cluster.requests()), repr(cluster.violations)]
+
+    shown = run(act(), caplog)
+    assert len(shown) > 60
+    assert any(told in text for text in shown)
     assert [text for text in shown if is_shown(text)] == []
 
 

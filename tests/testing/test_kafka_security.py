@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.testing import KafkaSecurity, KafkaServer
+from aioproducer.testing import KafkaSecurity, KafkaServer, OidcValidator
 from aioproducer.testing.kafka_admin import DelegationToken
 from aioproducer.testing.kafka_security import LISTENERS, ServerCertificates
 from aioproducer.testing.kafka_server import KafkaServerFailed
@@ -41,11 +41,11 @@ def test_passwords_are_in_no_repr() -> None:
 
 
 def test_every_listener_has_what_its_protocol_needs(tmp_path: Path) -> None:
-    """SASL's have PLAIN and both SCRAM, two of them end sessions, one wants a client certificate; ACLs are there when asked for."""
+    """SASL's have PLAIN, both SCRAM and OAUTHBEARER, two of them end sessions, one wants a client certificate; ACLs are there when asked for."""
     security = KafkaSecurity(users=USERS, session_ms=2500)
     certificates = ServerCertificates.make(tmp_path, security)
     settings = security.settings(certificates)
-    secured = {name.lower() for name, protocol in LISTENERS.items() if protocol.startswith("SASL")}
+    secured = {name.lower() for name in security.listeners if LISTENERS[name].startswith("SASL")}
     assert {name.split(".")[2] for name in settings if name.endswith("sasl.enabled.mechanisms")} == secured
     assert {name.split(".")[2]: value for name, value in settings.items() if name.endswith("max.reauth.ms")} == {
         "sessions_plaintext": 2500,
@@ -59,6 +59,19 @@ def test_every_listener_has_what_its_protocol_needs(tmp_path: Path) -> None:
     assert (
         KafkaSecurity(users=USERS, acls=True, super_users=("alice",)).settings(certificates)["super.users"] == "User:ANONYMOUS;User:alice"
     )
+
+
+def test_the_listeners_of_tokens_are_there_on_demand(tmp_path: Path) -> None:
+    """They take tokens alone, and Java may fetch keys from the one URL."""
+    plain = KafkaSecurity(users=USERS)
+    assert plain.jvm_options() == []
+    assert not any(name.startswith("OIDC") for name in plain.listeners)
+    security = KafkaSecurity(users=USERS, oidc=OidcValidator("http://127.0.0.1:1/jwks", audience="orders"))
+    assert security.listeners == tuple(LISTENERS)
+    assert security.jvm_options() == ["-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=http://127.0.0.1:1/jwks"]
+    settings = security.settings(ServerCertificates.make(tmp_path, security))
+    assert settings["listener.name.oidc_ssl.sasl.enabled.mechanisms"] == "OAUTHBEARER"
+    assert settings["listener.name.oidc_plaintext.sasl.oauthbearer.expected.audience"] == "orders"
 
 
 @pytest.mark.asyncio

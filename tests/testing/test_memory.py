@@ -215,3 +215,15 @@ async def test_a_silent_address_neither_accepts_nor_refuses() -> None:
     network.unlisten("here", 1)
     with pytest.raises(ConnectionRefusedError):
         await refused
+
+
+@pytest.mark.asyncio
+async def test_an_alias_leads_to_its_listener_now_or_later() -> None:
+    network, far = MemoryNetwork(), Recorder()
+    network.alias("kafka.example.com", 9093, ("here", 1))
+    with pytest.raises(ConnectionRefusedError, match=r"kafka.example.com:9093"):
+        await network.dial("kafka.example.com", 9093, Recorder)
+    network.listen("here", 1, lambda: far)
+    stream = await network.dial("kafka.example.com", 9093, Recorder)
+    assert stream.get_extra_info("peername") == ("kafka.example.com", 9093)
+    assert far.transport is not None

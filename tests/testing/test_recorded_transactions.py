@@ -100,20 +100,30 @@ async def test_a_fence() -> None:
     assert producer.history == []
 
 
-@pytest.mark.parametrize("method", ["begin_transaction", "commit_transaction", "abort_transaction", "send_offsets_to_transaction"])
+ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "begin_transaction": ((), {}),
+    "commit_transaction": ((), {}),
+    "abort_transaction": ((), {}),
+    "send_offsets_to_transaction": (({("in", 0): 1}, "g"), {}),
+    "send_position_to_transaction": (("job", 1), {"topic": "orders"}),
+    "committed_position": (("job",), {"topic": "orders"}),
+}
+
+
+@pytest.mark.parametrize("method", ARGUMENTS)
 async def test_a_call_that_a_test_lets_raise(method: str) -> None:
     """Once; what it would have done is not done."""
     producer = made()
-    if method != "begin_transaction":
+    if method not in {"begin_transaction", "committed_position"}:
         await producer.begin_transaction()
         await producer.send("orders", b"v")
     before = producer.in_transaction
     producer.raise_on(method, TransactionTimeout("late"), times=1)
-    arguments = ({("in", 0): 1}, "g") if method == "send_offsets_to_transaction" else ()
+    arguments, options = ARGUMENTS[method]
     with pytest.raises(TransactionTimeout):
-        await getattr(producer, method)(*arguments)
+        await getattr(producer, method)(*arguments, **options)
     assert producer.in_transaction is before
-    await getattr(producer, method)(*arguments)
+    await getattr(producer, method)(*arguments, **options)
 
 
 async def test_a_body_that_ends_its_transaction_itself() -> None:

@@ -239,3 +239,25 @@ def test_mistakes_are_told(arguments: list[str], said: str, capsys: pytest.Captu
 def test_every_fault_has_a_name_that_can_be_asked_for() -> None:
     assert len(set(ALL_FAULTS)) == len(ALL_FAULTS)
     assert all(kinds_of(profile) <= set(ALL_FAULTS) for profile in PROFILES)
+
+
+def test_tokens_are_drawn_for_some_clusters_with_sasl() -> None:
+    """Three of ten, by a random source of their own: other seeds stay as they were. Their source may fail."""
+    drawn = [draw(seed) for seed in range(1, 2001)]
+    with_tokens = [plan for plan in drawn if plan.security.token_seconds]
+    assert 80 < len(with_tokens) < 160
+    assert {plan.security.mechanism for plan in with_tokens} == {"OAUTHBEARER"}
+    failing = [plan for plan in with_tokens if any(fault.kind == "no_token" for fault in plan.faults)]
+    assert 30 < len(failing) < len(with_tokens)
+    assert not [plan for plan in drawn if not plan.security.token_seconds and any(fault.kind == "no_token" for fault in plan.faults)]
+
+
+def test_seeds_with_tokens_run_and_repeat() -> None:
+    """Tokens that end, sources that fail, users that are revoked: no violation."""
+    seeds = [seed for seed in range(1, 400) if draw(seed).security.token_seconds][:12]
+    reports = [simulate(seed) for seed in seeds]
+    assert [report.violations for report in reports] == [[]] * len(seeds)
+    assert [report.fired["tokens"] for report in reports] == [1] * len(seeds)
+    assert any(report.fired.get("renewed") for report in reports)
+    assert any(report.fired.get("no_token") for report in reports)
+    assert simulate(seeds[0]).digest == reports[0].digest

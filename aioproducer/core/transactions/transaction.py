@@ -125,9 +125,9 @@ class Transaction:
         self._offsets.append(OffsetsCommit(group, offsets))
         return self._offsets[-1]
 
-    def check(self, call: str) -> None:
-        """Raise unless a transaction is open: the error of the transaction, if it has one."""
-        if self.state is not State.IN_TRANSACTION:
+    def check(self, call: str, state: State = State.IN_TRANSACTION) -> None:
+        """Raise unless the producer is in `state`: the error of the transaction, if it has one."""
+        if self.state is not state:
             self._refuse(call)
 
     def add(self, partition: tuple[str, int]) -> bool:

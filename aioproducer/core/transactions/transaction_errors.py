@@ -115,6 +115,9 @@ COURSES: Final[Mapping[Rpc, Mapping[str, Course]]] = {
         "GROUP_ID_NOT_FOUND": Course.ABORTABLE,
         "STALE_MEMBER_EPOCH": Course.ABORTABLE,
         "UNSUPPORTED_FOR_MESSAGE_FORMAT": Course.FATAL,
+        # Java's client fails for good. The coordinator has stored nothing, so an abort is enough.
+        "OFFSET_METADATA_TOO_LARGE": Course.ABORTABLE,
+        "TOPIC_AUTHORIZATION_FAILED": Course.ABORTABLE,
         # The client raises it before it sends a request: the broker is too old for group metadata.
         "UNSUPPORTED_VERSION": Course.ABORTABLE,
     },
@@ -150,8 +153,12 @@ _SPECIAL: Final[Mapping[str, type[TransactionError]]] = {
 _HINTS: Final[Mapping[str, str]] = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Grant Describe and Write on this transactional_id, then start a new producer.",
     "CLUSTER_AUTHORIZATION_FAILED": "Grant IdempotentWrite on the cluster, then start a new producer.",
-    "TOPIC_AUTHORIZATION_FAILED": "Grant Write on the topic. Call abort_transaction(), unless `transaction()` has done so; then begin anew.",
+    "TOPIC_AUTHORIZATION_FAILED": "Grant Write on the topic; for offsets and positions, Read. Call abort_transaction(), unless `transaction()` has done so; then begin anew.",
     "GROUP_AUTHORIZATION_FAILED": "Grant Read on the group. Call abort_transaction(), unless `transaction()` has done so; then begin anew.",
+    "OFFSET_METADATA_TOO_LARGE": (
+        "The text beside an offset, or the cursor of a position, is longer than the brokers' offset.metadata.max.bytes (4,096): "
+        "call abort_transaction(), unless `transaction()` has done so; then begin anew with a shorter one."
+    ),
     "INVALID_TRANSACTION_TIMEOUT": "transaction_timeout_ms is above the brokers' transaction.max.timeout.ms: lower it, or raise theirs.",
     "INVALID_PRODUCER_ID_MAPPING": (
         "The coordinator has forgotten this transactional_id, unused for longer than the brokers' transactional.id.expiration.ms: "

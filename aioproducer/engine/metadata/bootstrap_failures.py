@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BootstrapFailures"]
 
-# A broker that starts, or that does not know a user yet, gets a second attempt.
+# A broker that starts, or that does not know a user yet, gets a second attempt, unless so many refuse in all.
 _REFUSALS: Final = 2
+_REFUSALS_IN_ALL: Final = 3
 
 
 class BootstrapFailures:
@@ -35,21 +36,22 @@ class BootstrapFailures:
 
     @property
     def is_final(self) -> bool:
-        """Return True if every address was tried, one was refused twice, and none let this client in.
+        """Return True if every address was tried, one was refused twice or three were refused, and none let this client in.
 
         The refusals are those of the connections: a request may have stopped to wait before its connection was refused.
         """
+        refusals = [node.control.refusals for node in self._nodes]
         return (
-            max(node.control.refusals for node in self._nodes) >= _REFUSALS
+            (max(refusals) >= _REFUSALS or sum(refusals) >= _REFUSALS_IN_ALL)
             and all(node.control.failures or node.where in self._errors for node in self._nodes)
             and all(isinstance(error, (AuthenticationFailed, ConnectionLost)) for error in self._errors.values())
         )
 
     def refused(self) -> BootstrapFailed:
         """Return the error of a start that is refused; its cause is the refusal."""
-        refusal = next(node.control.last_error for node in self._nodes if node.control.refusals >= _REFUSALS)
+        refused = max(self._nodes, key=lambda node: node.control.refusals)
         raised = BootstrapFailed(f"no broker let this client in. {self._told()}")
-        raised.__cause__ = refusal
+        raised.__cause__ = refused.control.last_error
         return raised
 
     def timed_out(self, timeout: float) -> BootstrapFailed:

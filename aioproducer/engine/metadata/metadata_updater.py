@@ -195,7 +195,7 @@ class MetadataUpdater:
 
         Raises:
             BootstrapFailed: no broker answered within `timeout` seconds, or, with a limit, the brokers refuse this client, or it refuses
-                them; the text names every address and its reason.
+                them, or has no token for them; the text names every address and its reason.
             ConfigError: the files of the TLS options cannot be used. Without a limit, they are tried again at each dial.
         """
         failures = BootstrapFailures(self._cluster.bootstrap)
@@ -206,7 +206,7 @@ class MetadataUpdater:
                 if timeout is not None:
                     await self._cluster.prepare()
                 while not await self._ask(Question([]), failures if timeout is not None else None, timeout=share):
-                    if timeout is not None and failures.is_final:
+                    if timeout is not None and (failures.is_final or self._cluster.has_no_token):
                         raise failures.refused()
                     self._failed()
                     await asyncio.sleep(self._not_before - self._loop.time())

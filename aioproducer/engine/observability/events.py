@@ -46,6 +46,8 @@ EVENTS: Final[dict[str, _Event]] = {
     "producer-id-granted": _Event(_INFO, "the producer id is {producer_id}, epoch {epoch}"),
     "topic-forgotten": _Event(logging.DEBUG, "topic {topic} was not produced to for {seconds:g} s: it is forgotten"),
     "certificate-expires": _Event(_WARNING, "the certificate of {what} ends in {days:.1f} days"),
+    "token-fetched": _Event(logging.DEBUG, "{source} gave a token, which lives for {seconds:.0f} s"),
+    "token-unavailable": _Event(_WARNING, "no token, at attempt {failures} in a row: {cause}"),
     "breaker-opened": _Event(_WARNING, "{what} fails: its circuit breaker is open for {seconds:g} s"),
     "breaker-probing": _Event(_INFO, "{what}: a batch is sent to see whether it works again"),
     "breaker-closed": _Event(_INFO, "{what} works again: its circuit breaker is closed"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.engine.observability.certificates import Certificates
 from aioproducer.engine.observability.events import Events
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from aioproducer.net.tls import TlsFacts
 
 __all__ = ["Instruments"]
+
+# Of so many failures in a row to fetch a token, one is reported.
+_EACH: Final = 10
 
 
 class Instruments(Observer):
@@ -91,6 +94,15 @@ class Instruments(Observer):
         """Count a failed authentication or renewal, and report it as an event."""
         self.recorder.record("failed-reauthentication" if is_renewal else "failed-authentication", self._clock())
         self._tell("session-not-renewed" if is_renewal else "authentication-failed", broker, lane=label, cause=str(error))
+
+    def token_fetched(self, source: str, seconds: float) -> None:
+        """Report a new bearer token as an event."""
+        self.events.tell("token-fetched", source=source, seconds=seconds)
+
+    def token_failed(self, source: str, error: TransportError, failures: int) -> None:
+        """Report the first of several consecutive failures, and then each tenth: the others say the same."""
+        if failures % _EACH == 1:
+            self.events.tell("token-unavailable", source=source, cause=str(error), failures=failures)
 
     def throttled(self, broker: Broker, milliseconds: int) -> None:
         """Report a broker that throttles as an event."""

@@ -245,7 +245,11 @@ class Sender:
             node.produce.request_connection()
 
     def _submit(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
-        """Write one request of encoded batches."""
+        """Write one request of encoded batches. It waits while the connection holds requests: a batch that was not sent has no attempt."""
+        if connection.held is not None:
+            again = partial(self._loop.run, self._submit, node, connection, batches)
+            connection.held.add(again, lambda _: again())
+            return
         live = [batch for batch in batches if not batch.ended]
         for batch in batches if len(live) < len(batches) else ():
             # It expired while it was compressed, and was not sent in this attempt.

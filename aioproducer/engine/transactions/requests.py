@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from aioproducer.core.transactions.transaction import Transaction
-    from aioproducer.core.transactions.transaction_state import Request
+    from aioproducer.core.transactions.transaction_state import Coordinator, Request
     from aioproducer.errors import BrokerError
 
-__all__ = ["KEYS", "TransactionResponse", "bodies", "newest", "read"]
+__all__ = ["KEYS", "TransactionResponse", "bodies", "find_coordinator", "newest", "read"]
 
 KEYS: Final = {
     Rpc.FIND_COORDINATOR: ApiKey.FIND_COORDINATOR,
@@ -75,7 +75,7 @@ def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Calla
     who = {"transactional_id": transaction.transactional_id, "producer_id": identity.producer_id, "producer_epoch": identity.epoch}
     rpc = request.rpc
     if rpc is Rpc.FIND_COORDINATOR:
-        return lambda version: _find(request, version)
+        return lambda version: find_coordinator(request.at, version)
     if rpc is Rpc.INIT:
         return lambda _version: message("InitProducerId.request", transaction_timeout_ms=timeout_ms, **who)
     if rpc is Rpc.ADD_PARTITIONS:
@@ -87,10 +87,11 @@ def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Calla
     return lambda _version: message("EndTxn.request", committed=rpc is Rpc.COMMIT, **who)
 
 
-def _find(request: Request, version: int) -> Any:
-    if version < _FIRST_WITH_KEY_TYPES and request.at.key_type:
+def find_coordinator(at: Coordinator, version: int) -> Any:
+    """Return the message of FindCoordinator for a coordinator."""
+    if version < _FIRST_WITH_KEY_TYPES and at.key_type:
         raise broker_error("UNSUPPORTED_VERSION", "the broker is older than Kafka 0.11 and knows no transactions")
-    key_type, key = request.at
+    key_type, key = at
     return message("FindCoordinator.request", key=key, key_type=key_type, coordinator_keys=[key])
 
 

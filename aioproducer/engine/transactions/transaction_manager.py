@@ -125,11 +125,18 @@ class TransactionManager:
             self.transaction.initialize()
             self._on_change()
         with self._recorder.spent("txn-begin-time"):
-            await self._until(lambda: self.transaction.state is not State.INITIALIZING, "begin_transaction()")
-        if self.transaction.state is State.UNINITIALIZED and self.transaction.error is not None:
-            raise self.transaction.error.again()
+            await self._granted("begin_transaction()")
         self.transaction.begin(self._loop.time())
         self._on_change()
+
+    async def idle(self, call: str) -> None:
+        """Wait for a producer id, and check that no transaction is open. `call` names the caller in errors.
+
+        Raises:
+            TransactionError: there is no id, or a transaction is open.
+        """
+        await self._granted(call)
+        self.transaction.check(call, State.READY)
 
     async def commit(self) -> None:
         """Send all records that are left, then commit. Cancellation: the commit continues."""
@@ -145,15 +152,20 @@ class TransactionManager:
         with self._recorder.spent("txn-abort-time"):
             await self._end_of(operation, "abort_transaction()")
 
-    async def send_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
-        """Add the offsets of a consumer group to the transaction. Cancellation: the operation continues."""
-        self.transaction.check("send_offsets_to_transaction()")
+    async def send_offsets(
+        self,
+        group: ConsumerGroupMetadata,
+        offsets: Mapping[tuple[str, int], OffsetAndMetadata],
+        call: str = "send_offsets_to_transaction()",
+    ) -> None:
+        """Add the offsets of a consumer group to the transaction; `call` names the caller in errors. Cancellation: the operation continues."""
+        self.transaction.check(call)
         if not offsets:
             return
         operation = self.transaction.add_offsets(group, offsets)
         self._on_change()
         with self._recorder.spent("txn-send-offsets-time"):
-            await self._end_of(operation, "send_offsets_to_transaction()")
+            await self._end_of(operation, call)
 
     async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
         """End an open transaction: abort it, or wait for the end that is in progress, at most `timeout` seconds.
@@ -178,6 +190,12 @@ class TransactionManager:
             raise self._end()
 
     # Waiting
+
+    async def _granted(self, call: str) -> None:
+        """Wait for the producer id, or raise the reason why there is none."""
+        await self._until(lambda: self.transaction.state is not State.INITIALIZING, call)
+        if self.transaction.state is State.UNINITIALIZED and self.transaction.error is not None:
+            raise self.transaction.error.again()
 
     async def _end_of(self, operation: Operation, call: str, timeout: float | None = None) -> None:
         await self._until(lambda: operation.is_over, call, timeout)

@@ -12,16 +12,19 @@ from __future__ import annotations
 import enum
 import hashlib
 import itertools
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
+from aioproducer.testing.security.listener import WITH_TOKENS
 from aioproducer.testing.security.mechanisms import PlainServer, Refusal, ScramServer
+from aioproducer.testing.security.oauthbearer import ListenerTokens, OAuthBearerServer
 from aioproducer.testing.security.tls_contexts import server_context
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aioproducer.testing.security.accounts import Accounts
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
@@ -45,17 +48,25 @@ class BrokerSecurity:
         listener: what the broker demands of clients.
         accounts: the users that it knows.
         nonces: numbers for the nonces of SCRAM, each of them new within the cluster.
+        wall_clock: returns the seconds since 1970, for the dates of tokens.
     """
 
-    def __init__(self, listener: ListenerSecurity, accounts: Accounts, nonces: Iterator[int] | None = None) -> None:
+    def __init__(
+        self,
+        listener: ListenerSecurity,
+        accounts: Accounts,
+        nonces: Iterator[int] | None = None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self.listener = listener
         self.accounts = accounts
         self._nonces = nonces or itertools.count(1)
+        self._wall_clock = wall_clock
         self._context: tuple[ListenerTls, ssl.SSLContext] | None = None
 
     def copy(self) -> BrokerSecurity:
         """Return the same security for another broker of the cluster."""
-        return BrokerSecurity(self.listener, self.accounts.copy(), self._nonces)
+        return BrokerSecurity(self.listener, self.accounts.copy(), self._nonces, self._wall_clock)
 
     def context(self) -> ssl.SSLContext:
         """Return the context for the next connection, made anew after the listener's TLS has changed."""
@@ -69,6 +80,8 @@ class BrokerSecurity:
         """Return a server for one exchange. It looks for users when a token comes."""
         if mechanism == "PLAIN":
             return PlainServer(self.accounts)
+        if mechanism == WITH_TOKENS:
+            return OAuthBearerServer(self.listener.tokens or ListenerTokens(), now, self._wall_clock())
         # numbers instead of chance: a run in virtual time repeats byte for byte
         nonce = hashlib.sha256(b"nonce %d" % next(self._nonces)).hexdigest()[:32]
         return ScramServer(mechanism, lambda name, is_token: self.accounts.scram(mechanism, name, is_token=is_token, now=now), nonce)

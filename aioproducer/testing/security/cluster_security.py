@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aioproducer.testing.security.accounts import Accounts
@@ -13,7 +14,7 @@ from aioproducer.testing.security.authorizer import Authorizer
 from aioproducer.testing.security.tls_contexts import new_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, TlsFailure
     from aioproducer.testing.security.authorizer import Operation, ResourceType
@@ -42,16 +43,20 @@ class ClusterSecurity:
         listener: the security at the start.
         brokers: the brokers by number.
         journal: the log of the cluster.
+        wall_clock: returns the seconds since 1970, for the dates of tokens.
 
     Attributes:
         authority_pem: the certificate of the authority that the cluster made, as it was given no `tls`; None: it made none.
     """
 
-    def __init__(self, listener: ListenerSecurity, brokers: Mapping[int, _Secured], journal: Journal) -> None:
+    def __init__(
+        self, listener: ListenerSecurity, brokers: Mapping[int, _Secured], journal: Journal, wall_clock: Callable[[], float] = time.time
+    ) -> None:
         self.authorizer = Authorizer()
         self.authority_pem: bytes | None = None
         self._own_tls: ListenerTls | None = None
-        self._every = BrokerSecurity(self._completed(listener), Accounts(listener.users, listener.scram_iterations))
+        accounts = Accounts(listener.users, listener.scram_iterations)
+        self._every = BrokerSecurity(self._completed(listener), accounts, wall_clock=wall_clock)
         self._brokers = brokers
         self._journal = journal
         self._generations = itertools.count(1)

@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MECHANISMS", "ClientAuth", "ListenerSecurity", "ListenerTls", "SecurityProtocol", "ServerCertificate", "TlsVersion"]
+    from aioproducer.testing.security.oauthbearer import ListenerTokens
+
+__all__ = [
+    "MECHANISMS",
+    "WITH_TOKENS",
+    "ClientAuth",
+    "ListenerSecurity",
+    "ListenerTls",
+    "SecurityProtocol",
+    "ServerCertificate",
+    "TlsVersion",
+]
 
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 ClientAuth: TypeAlias = Literal["none", "requested", "required"]
 TlsVersion: TypeAlias = Literal["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+WITH_TOKENS: Final = "OAUTHBEARER"
 _LEAST_ITERATIONS: Final = 4096  # as Kafka's ScramMechanism
 
 
@@ -80,7 +92,8 @@ class ListenerSecurity:
     Args:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         users: passwords by user; `ClusterSecurity.grant` and `revoke` change them while the cluster runs.
-        mechanisms: the enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.
+        mechanisms: the enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.
+        tokens: the bearer tokens that OAUTHBEARER takes, which it enables; None: it is not enabled, or takes unsecured JWTs.
         session_ms: the length of a session (Kafka's `connections.max.reauth.ms`); 0: sessions do not end.
         scram_iterations: the iteration count of the users' SCRAM credentials, from 4096 on.
         tls: the TLS of SSL and SASL_SSL. Without it, the cluster makes an authority and a certificate for its brokers' addresses, which
@@ -93,13 +106,16 @@ class ListenerSecurity:
     session_ms: int = 0
     scram_iterations: int = _LEAST_ITERATIONS
     tls: ListenerTls | None = None
+    tokens: ListenerTokens | None = None
 
     def __post_init__(self) -> None:
+        if self.tokens is not None and WITH_TOKENS not in self.mechanisms:
+            object.__setattr__(self, "mechanisms", (*self.mechanisms, WITH_TOKENS))
         if self.protocol not in get_args(SecurityProtocol):
             raise ValueError(f"protocol is {', '.join(get_args(SecurityProtocol))}, not {self.protocol!r}")
-        unknown = [name for name in self.mechanisms if name not in MECHANISMS]
+        unknown = [name for name in self.mechanisms if name not in {*MECHANISMS, WITH_TOKENS}]
         if unknown:
-            raise ValueError(f"the fake has the mechanisms {', '.join(MECHANISMS)}, not {unknown[0]!r}")
+            raise ValueError(f"the fake has the mechanisms {', '.join((*MECHANISMS, WITH_TOKENS))}, not {unknown[0]!r}")
         if self.session_ms < 0:
             raise ValueError(f"session_ms is 0 or more, not {self.session_ms}")
         if self.scram_iterations < _LEAST_ITERATIONS:

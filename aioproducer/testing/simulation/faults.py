@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.simulation.world import World
 
-__all__ = ["FAULTS", "SECURITY_FAULTS", "Fault"]
+__all__ = ["FAULTS", "SECURITY_FAULTS", "TOKEN_FAULTS", "Fault"]
 
 Draw: TypeAlias = "Callable[[random.Random, Mapping[str, int], int], tuple[Any, ...]]"
 Do: TypeAlias = "Callable[..., Coroutine[Any, Any, None] | None]"
@@ -233,6 +233,13 @@ def _refuse(world: World, times: int) -> None:
     world.script("refused_login", lambda cluster: cluster.fail("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", times=times))
 
 
+async def _no_token(world: World, how: str, seconds: float) -> None:
+    """Let the source of tokens fail for a while."""
+    world.break_tokens(how)
+    await asyncio.sleep(seconds)
+    world.break_tokens("")
+
+
 def _lose_login(world: World, api: str, how: str, times: int) -> None:
     """Lose an answer within an exchange of SASL, with the connection or without."""
     _script_lost(world, "lost_login", api, how, times)
@@ -313,6 +320,7 @@ FAULTS: Final[Mapping[str, _Kind]] = {
     "grow": _Kind(lambda rng, topics, _brokers: (rng.choice(sorted(topics)),), _grow),
     "revoked": _Kind(lambda rng, _topics, _brokers: (rng.choice((0.05, 0.5, 3.0)),), _revoke),
     "refused_login": _Kind(lambda rng, _topics, _brokers: (rng.randint(1, 3),), _refuse),
+    "no_token": _Kind(lambda rng, _topics, _brokers: (rng.choice(("raises", "hangs", "expired")), rng.choice((0.05, 0.5, 3.0))), _no_token),
     "lost_login": _Kind(
         lambda rng, _topics, _brokers: (
             rng.choice(("SaslHandshake", "SaslAuthenticate")),
@@ -325,3 +333,5 @@ FAULTS: Final[Mapping[str, _Kind]] = {
 """The timed faults by name; faults of the network and of the client's own options are in `plan`."""
 SECURITY_FAULTS: Final = ("revoked", "refused_login", "lost_login")
 """The timed faults of clusters with SASL, which other clusters do not have."""
+TOKEN_FAULTS: Final = ("no_token",)
+"""The timed faults of clusters whose producer has bearer tokens."""

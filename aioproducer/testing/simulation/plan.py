@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.testing.simulation.breaker import FICKLE
-from aioproducer.testing.simulation.faults import FAULTS, SECURITY_FAULTS, Fault
+from aioproducer.testing.simulation.faults import FAULTS, SECURITY_FAULTS, TOKEN_FAULTS, Fault
 from aioproducer.testing.simulation.network import Weather
-from aioproducer.testing.simulation.security import Secured, draw_security
+from aioproducer.testing.simulation.security import Secured, draw_security, draw_tokens
 from aioproducer.testing.simulation.systems import POLICIES
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
     kinds = _kinds(rng, profile, chosen)
     in_order = _faults(rng, kinds, calm_at, made.topics, brokers)
     secured, logins = _security(random.Random(f"security {seed}"), chosen, calm_at, made.topics, brokers)
-    in_order = tuple(sorted((*in_order, *logins), key=lambda fault: fault.at))
+    secured, absences = _tokens(random.Random(f"tokens {seed}"), secured, chosen, calm_at, made.topics, brokers)
+    in_order = tuple(sorted((*in_order, *logins, *absences), key=lambda fault: fault.at))
     lag = rng.choice((0.0, 0.0, 0.002, 0.02)) if "crash_tail" not in kinds else rng.choice((0.005, 0.05))
     return Plan(
         seed,
@@ -164,7 +165,7 @@ def _topic_config(rng: random.Random, chosen: Collection[str]) -> dict[str, obje
 
 def _kinds(rng: random.Random, profile: str, chosen: Collection[str]) -> list[str]:
     """Draw a few kinds of faults for the run, so that some runs have few faults and some have many of one kind."""
-    kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile) and kind not in SECURITY_FAULTS]
+    kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile) and kind not in {*SECURITY_FAULTS, *TOKEN_FAULTS}]
     return rng.sample(kinds, min(len(kinds), rng.choice((0, 2, 4, 6, 9))))
 
 
@@ -189,6 +190,15 @@ def _security(
     kinds = [kind for kind in SECURITY_FAULTS if kind in chosen]
     some = rng.sample(kinds, min(len(kinds), rng.choice((0, 1, 2))))
     return secured, _faults(rng, some, calm_at, topics, brokers) if secured.has_sasl else ()
+
+
+def _tokens(
+    rng: random.Random, secured: Secured, chosen: Collection[str], calm_at: float, topics: Mapping[str, int], brokers: int
+) -> tuple[Secured, tuple[Fault, ...]]:
+    """Draw bearer tokens and the faults of their source, by a random source of its own."""
+    drawn = draw_tokens(rng, secured)
+    kinds = [kind for kind in TOKEN_FAULTS if kind in chosen and drawn.token_seconds and rng.random() < 0.5]
+    return drawn, _faults(rng, kinds, calm_at, topics, brokers)
 
 
 def _weather(rng: random.Random, chosen: Collection[str]) -> Weather:

@@ -24,10 +24,11 @@ from aioproducer.testing.simulation.checker import Logged, Promise, check, read_
 from aioproducer.testing.simulation.client import Client
 from aioproducer.testing.simulation.history import Fate, History
 from aioproducer.testing.simulation.plan import draw
+from aioproducer.testing.simulation.security import EPOCH, token_function
 from aioproducer.testing.simulation.systems import POLICIES, Systems
 from aioproducer.testing.simulation.transactions import run_transactions, transact
 from aioproducer.testing.simulation.workload import send_some
-from aioproducer.testing.simulation.world import EPOCH, GROUP, World
+from aioproducer.testing.simulation.world import GROUP, World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -248,7 +249,10 @@ class _Run:
         # so with it a run would not depend on its seed alone.
 
         fixed = {"client_id": "aioproducer", "dialer": world.network, "chance": chance, "wall_clock": world.wall_clock}
-        everything = {**cluster.client_options, **self._plan.security.options(), **options, **fixed}
+        tokens = token_function(
+            self._plan.security.token_seconds, asyncio.get_running_loop().time, world.wall_clock, lambda: world.token_trouble
+        )
+        everything = {**cluster.client_options, **self._plan.security.options(tokens), **options, **fixed}
         block = options["max_block_ms"] / 1000
         limits = {
             "send": block + _SLACK,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.simulation.faults import FAULTS
 from aioproducer.testing.simulation.network import SeededNetwork
-from aioproducer.testing.simulation.security import PASSWORD, USER
+from aioproducer.testing.simulation.security import EPOCH, NO_TOKENS, PASSWORD, TOKENS, USER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.simulation.history import History
     from aioproducer.testing.simulation.plan import Plan
 
-__all__ = ["EPOCH", "GROUP", "TRANSACTIONAL_ID", "World"]
+__all__ = ["GROUP", "TRANSACTIONAL_ID", "World"]
 
 TRANSACTIONAL_ID: Final = "simulated"
 GROUP: Final = "group"
@@ -43,8 +43,6 @@ _TOLD: Final = {
 
 # seconds of silence after which a broker removes a producer's state: longer than any delivery_timeout_ms here plus a minute
 _EXPIRATION: Final = 100.0
-EPOCH: Final = 1_700_000_000.0
-"""Seconds since 1970 at which the loop's time would be 0."""
 
 
 class World:
@@ -54,6 +52,7 @@ class World:
         fired: how often each class of fault happened.
         jumped: total seconds that the process slept.
         has_lost: whether a crash lost records.
+        token_trouble: what is wrong with the source of tokens; empty: nothing.
     """
 
     def __init__(self, plan: Plan, cluster: FakeCluster, history: History, loop: JumpingLoop) -> None:
@@ -67,6 +66,7 @@ class World:
         self._loop = loop
         self._calendar = EPOCH
         self._is_revoked = False
+        self.token_trouble = ""
         self._rng = random.Random(f"world {plan.seed}")
         self._scripted: list[tuple[str, Rule]] = []
         self._deeds: list[asyncio.Task[None]] = []
@@ -100,6 +100,7 @@ class World:
         self.settle()
         self.cluster.faults.clear()
         self.grant()
+        self.token_trouble = ""
         self.cluster.transactions.marker_delay = 0.0
         self.network.calm()
         for number, broker in self.cluster.brokers.items():
@@ -171,6 +172,8 @@ class World:
             self.count("revoked")
             self._history.tell("cluster", f"{USER} is revoked")
             self.cluster.security.revoke(USER)
+            if self._plan.security.token_seconds:
+                self.cluster.security.change(tokens=NO_TOKENS)
 
     def grant(self) -> None:
         """Add the producer's user again."""
@@ -178,6 +181,15 @@ class World:
             self._is_revoked = False
             self._history.tell("cluster", f"{USER} is granted")
             self.cluster.security.grant(USER, PASSWORD)
+            if self._plan.security.token_seconds:
+                self.cluster.security.change(tokens=TOKENS)
+
+    def break_tokens(self, how: str) -> None:
+        """Let the source of tokens fail in a way; empty: let it give tokens again."""
+        if how:
+            self.count("no_token")
+        self._history.tell("tokens", how or "given")
+        self.token_trouble = how
 
     def logins(self) -> Counter[str]:
         """Count the re-authentications, and the sessions that ended before their connection was used again."""
@@ -187,6 +199,7 @@ class World:
         return Counter(
             tls=int(secured.protocol.endswith("SSL")),
             sessions=int(secured.has_sasl and secured.session_ms > 0),
+            tokens=int(secured.token_seconds > 0),
             renewed=renewals,
             expired_session=len(security.expired_sessions),
         )

@@ -18,28 +18,35 @@ def node(where: str, last_error: KafkaError | None = None, refusals: int = 0) ->
 
 
 @pytest.mark.parametrize(
-    ("told", "final"),
+    ("addresses", "told", "final"),
     [
-        ("", False),
-        ("aR", False),
-        ("aR aR", False),
-        ("aR bR", False),
-        ("aR bR aR", True),
-        ("aL bL aL bL aL bL", False),
-        ("aR bL aR", True),
-        ("aR bL bL bL", False),
-        ("aR aR bA", False),
-        ("aR aR bA bL", True),
-        ("aR bL aS", True),
-        ("aR bS aR", True),
+        ("ab", "", False),
+        ("ab", "aR", False),
+        ("ab", "aR aR", False),
+        ("ab", "aR bR", False),
+        ("ab", "aR bR aR", True),
+        ("ab", "aL bL aL bL aL bL", False),
+        ("ab", "aR bL aR", True),
+        ("ab", "aR bL bL bL", False),
+        ("ab", "aR aR bA", False),
+        ("ab", "aR aR bA bL", True),
+        ("ab", "aR bL aS", True),
+        ("ab", "aR bS aR", True),
+        ("abc", "aR bR", False),
+        ("abc", "aR bR cR", True),
+        ("abc", "aR bR cS", True),
+        ("abc", "aR bR cL", False),
+        ("abc", "aR bR cA", False),
+        ("abcd", "aR bR cR", False),
+        ("abcd", "aR bR cR dL", True),
     ],
 )
-def test_when_it_is_final(told: str, final: bool) -> None:
-    """Every address was tried, one refused twice, and none let us in. R: refused, L: lost, A: answered with an error.
+def test_when_it_is_final(addresses: str, told: str, final: bool) -> None:
+    """Every address was tried, one refused twice or three refused, and none let us in. R: refused, L: lost, A: answered with an error.
 
     S: refused while no request waited for it.
     """
-    nodes = {"a": node("a:1"), "b": node("b:1")}
+    nodes = {address: node(f"{address}:1") for address in addresses}
     failures = BootstrapFailures(list(nodes.values()))
     for each in told.split():
         tried, error = nodes[each[0]], {"R": REFUSED, "L": LOST, "A": ANSWERED, "S": REFUSED}[each[1]]

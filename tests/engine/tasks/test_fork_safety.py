@@ -94,6 +94,8 @@ CALLS = """
     say("commit", lambda: producer.commit_transaction())
     say("abort", lambda: producer.abort_transaction())
     say("offsets", lambda: producer.send_offsets_to_transaction({("orders", 0): 1}, "group"))
+    say("position", lambda: producer.send_position_to_transaction("job", 1, topic="orders"))
+    say("committed position", lambda: producer.committed_position("job", topic="orders"))
     say("sync transaction", lambda: producer.transaction())
     say("sync from_thread", lambda: producer.from_thread.send("orders", b"v"))
     say("sync door", lambda: door.send("orders", b"v"))
@@ -137,6 +139,8 @@ EXPECTED = [
             "commit",
             "abort",
             "offsets",
+            "position",
+            "committed position",
             *["sync transaction"] * 2,
             *["sync from_thread"] * 2,
             *["sync door"] * 2,

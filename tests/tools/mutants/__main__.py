@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tests.tools.mutants.listed import MUTANTS
+from tests.tools.mutants.security import SECURITY
 from tests.tools.mutants.simulated import SIMULATED
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="at the same time (default: %(default)s)")
     parser.add_argument("--simulated", action="store_true", help="those that the simulation must find")
     chosen, console = parser.parse_args(), Console(highlight=False)
-    listed: Sequence[Mutant] = SIMULATED if chosen.simulated else MUTANTS
+    listed: Sequence[Mutant] = SIMULATED if chosen.simulated else (*MUTANTS, *SECURITY)
     mutants = [mutant for mutant in listed if not chosen.names or mutant.name in chosen.names]
     survivors = asyncio.run(run(mutants, chosen.jobs, console))
     console.print(f"{len(mutants) - len(survivors)} of {len(mutants)} mutants killed")

@@ -1,0 +1,171 @@
+"""A real broker that verifies tokens by the keys of a token endpoint (JWKS): our producer, read back by aiokafka with the same mechanism.
+
+The broker is `secure_server`, the endpoint `token_endpoint` (tests/conftest.py), whose tokens are signed by RS256.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+
+from aioproducer import Producer
+from aioproducer.errors import BootstrapFailed
+from aioproducer.testing import TokenServer
+from aioproducer.testing.kafka_security import LISTENERS
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+    from aioproducer.testing.kafka_security import Listener
+    from aioproducer.testing.kafka_thread import ServerThread
+
+pytestmark = pytest.mark.integration
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+OIDC: tuple[Listener, ...] = ("OIDC_PLAINTEXT", "OIDC_SSL")
+_PATIENCE = 30.0
+_FEW = 20
+
+
+def fresh_topic(server: ServerThread) -> str:
+    topic = f"oidc-{uuid.uuid4().hex[:8]}"
+    server.create_topic(topic)
+    return topic
+
+
+def options_of(server: ServerThread, listener: Listener, url: str, secret: str = "canary-alice") -> dict[str, Any]:
+    """Our options of alice."""
+    options = {
+        "bootstrap_servers": server.address(listener),
+        "security_protocol": LISTENERS[listener],
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_endpoint_url": url,
+        "sasl_oauthbearer_client_credentials_client_id": "alice",
+        "sasl_oauthbearer_client_credentials_client_secret": secret,
+        "sasl_oauthbearer_scope": "produce",
+    }
+    return options | ({"ssl_truststore_location": str(server.certificates.ca)} if LISTENERS[listener] == "SASL_SSL" else {})
+
+
+async def read_by_aiokafka(server: ServerThread, listener: Listener, endpoint: TokenServer, topic: str, count: int) -> list[bytes]:
+    """Return the first `count` committed values of partition 0."""
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):
+        async def token(self) -> str:
+            return endpoint.token("alice")
+
+    options: dict[str, Any] = {"bootstrap_servers": server.address(listener), "security_protocol": LISTENERS[listener]}
+    if LISTENERS[listener] == "SASL_SSL":
+        options["ssl_context"] = ssl.create_default_context(cafile=str(server.certificates.ca))
+    consumer = AIOKafkaConsumer(
+        **options,
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Provider(),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    seen: list[bytes] = []
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        async with asyncio.timeout(_PATIENCE):
+            while len(seen) < count:
+                for records in (await consumer.getmany(timeout_ms=1_000)).values():
+                    seen += [record.value for record in records]
+    finally:
+        await consumer.stop()
+    return seen
+
+
+async def write(options: dict[str, Any], topic: str, values: list[bytes], **more: Any) -> None:
+    async with Producer(**options, **more) as producer:
+        if "transactional_id" in more:
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, b"aborted")
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await asyncio.gather(*[await producer.send(topic, value) for value in values])
+        else:
+            await asyncio.gather(*[await producer.send(topic, value) for value in values])
+        assert {row.mechanism for row in producer.health().security} == {"OAUTHBEARER"}
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+@pytest.mark.parametrize("listener", OIDC)
+def test_ours_writes_and_aiokafka_reads(
+    secure_server: ServerThread, token_endpoint: TokenServer, listener: Listener, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Idempotent, then in transactions, with a token that one request to the endpoint has fetched for each producer."""
+    topic = fresh_topic(secure_server)
+    options = options_of(secure_server, listener, token_endpoint.url)
+    first, second = ([b"%d" % number for number in range(start, start + _FEW)] for start in (0, _FEW))
+    token_endpoint.requests.clear()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(write(options, topic, first))
+        runner.run(write(options, topic, second, transactional_id=topic))
+    assert [(asked.client, asked.scope) for asked in token_endpoint.requests] == [("alice", "produce")] * 2
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        assert runner.run(read_by_aiokafka(secure_server, listener, token_endpoint, topic, 2 * _FEW)) == first + second
+
+
+def test_a_ready_token_in_a_file(secure_server: ServerThread, token_endpoint: TokenServer, tmp_path: pathlib.Path) -> None:
+    topic = fresh_topic(secure_server)
+    path = tmp_path / "token.jwt"
+    path.write_text(token_endpoint.token("alice"))
+    options = {name: value for name, value in options_of(secure_server, "OIDC_SSL", path.as_uri()).items() if "client" not in name}
+    options.pop("sasl_oauthbearer_scope")
+    asyncio.run(write(options, topic, [b"1", b"2"]))
+    assert secure_server.end_offsets(topic) == [2]
+
+
+# Refusals: early, in the words of the endpoint or of the broker, and without a secret
+
+
+def refusal(options: dict[str, Any]) -> tuple[str, float]:
+    """Return the text of a start that fails, and how long it took."""
+
+    async def started() -> None:
+        async with Producer(**options):
+            pass
+
+    began = time.monotonic()
+    with pytest.raises(BootstrapFailed) as caught:
+        asyncio.run(started())
+    assert "canary" not in str(caught.value)
+    return str(caught.value), time.monotonic() - began
+
+
+def test_a_wrong_client_secret(secure_server: ServerThread, token_endpoint: TokenServer) -> None:
+    """The endpoint's words; the broker is not asked."""
+    text, took = refusal(options_of(secure_server, "OIDC_SSL", token_endpoint.url, secret="canary-wrong"))
+    assert "answers 401: invalid_client (no such client, or another secret)" in text
+    assert took < 10
+
+
+@pytest.mark.parametrize("fault", ["audience", "key"])
+def test_a_token_that_the_broker_refuses(
+    secure_server: ServerThread, token_endpoint: TokenServer, tmp_path: pathlib.Path, fault: str
+) -> None:
+    """The broker says no more than that the token is not valid; the text says what to look at."""
+    tokens = {
+        "audience": lambda: token_endpoint.token("alice", aud="another"),
+        "key": lambda: TokenServer().token("alice"),
+    }
+    path = tmp_path / "token.jwt"
+    path.write_text(tokens[fault]())
+    options = options_of(secure_server, "OIDC_SSL", path.as_uri())
+    text, took = refusal({name: value for name, value in options.items() if "client" not in name and "scope" not in name})
+    assert "SASL_AUTHENTICATION_FAILED (58)" in text
+    assert "are issuer and audience of the token those of the broker?" in text
+    assert took < 10

@@ -1,0 +1,248 @@
+"""Producers that fetch tokens from a token endpoint, on a fake cluster that verifies them: each grant, faults, refreshes and outages.
+
+The endpoint is a `TokenServer` on loopback, with the clock of the test's loop. In virtual time a fetch takes none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from whole import jumping, running
+
+from aioproducer import Producer
+from aioproducer.errors import BootstrapFailed, ConfigError
+from aioproducer.net import client_assertion
+from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, TokenServer
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import AsyncIterator
+
+EPOCH = 1_900_000_000.0
+"""Seconds since 1970 at the zero of the loop's clock."""
+SECRET = {
+    "sasl_oauthbearer_client_credentials_client_id": "orders",
+    "sasl_oauthbearer_client_credentials_client_secret": "canary-orders",
+}
+_KEY = ec.generate_private_key(ec.SECP256R1())
+_PEM = _KEY.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+_PUBLIC = _KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+class Secured:
+    """A token endpoint, a cluster that takes its tokens, and the options of clients."""
+
+    def __init__(self, endpoint: TokenServer, cluster: FakeCluster, options: dict[str, Any]) -> None:
+        self.endpoint = endpoint
+        self.cluster = cluster
+        self.options = options
+
+    def principals(self) -> set[str | None]:
+        return {one.principal for one in self.cluster.security.authentications}
+
+
+@contextlib.asynccontextmanager
+async def secured(protocol: Any = "SASL_PLAINTEXT", *, brokers: int = 1, memory: bool = True, **endpoint: Any) -> AsyncIterator[Secured]:
+    loop = asyncio.get_running_loop()
+
+    def wall() -> float:
+        return loop.time() + EPOCH if memory else time.time()
+
+    with TokenServer({"orders": "canary-orders"}, assertion_key=_PUBLIC, clock=wall, **endpoint) as server:
+        tokens = ListenerTokens(unsecured=False, verify=server.verify, audience="kafka")
+        security = ListenerSecurity(protocol, tokens=tokens)
+        async with FakeCluster(brokers, memory=memory, security=security, wall_clock=wall) as cluster:
+            cluster.create_topic("orders", partitions=brokers)
+            options = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": server.url, "wall_clock": wall}
+            yield Secured(server, cluster, options)
+
+
+def grants(folder: pathlib.Path) -> dict[str, tuple[dict[str, Any], str]]:
+    """Return the options of each grant, and the principal of its tokens."""
+    key = folder / "client.pem"
+    key.write_bytes(_PEM)
+    signed = {"sasl_oauthbearer_assertion_private_key_file": str(key), "sasl_oauthbearer_assertion_algorithm": "ES256"}
+    claims = {"sasl_oauthbearer_assertion_claim_sub": "alice", "sasl_oauthbearer_assertion_claim_aud": "https://id.example.test"}
+    return {
+        "secret": (SECRET, "orders"),
+        "urlencoded": ({**SECRET, "sasl_oauthbearer_header_urlencode": True}, "orders"),
+        "assertion": ({**signed, **claims, "sasl_oauthbearer_client_credentials_client_id": "orders"}, "orders"),
+        "assertion alone": ({**signed, **claims}, "alice"),
+        "JWT bearer": ({**signed, **claims, "sasl_oauthbearer_jwt_retriever_class": "JwtBearerJwtRetriever"}, "alice"),
+    }
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("grant", ["secret", "urlencoded", "assertion", "assertion alone", "JWT bearer"])
+@jumping
+async def test_records_arrive(tmp_path: pathlib.Path, protocol: str, grant: str) -> None:
+    """By each grant, as the principal of the token, which one request has fetched."""
+    given, principal = grants(tmp_path)[grant]
+    async with secured(protocol) as made:
+        async with running(made.cluster, **made.options, **given, sasl_oauthbearer_scope="produce") as (_, producer):
+            await producer.send_and_wait("orders", b"x")
+        assert made.cluster.values("orders") == [b"x"]
+        assert made.principals() == {principal}
+        assert [asked.scope for asked in made.endpoint.requests] == ["produce"]
+
+
+@jumping
+async def test_a_ready_assertion_and_a_ready_token(tmp_path: pathlib.Path) -> None:
+    """Files that another program renews: an assertion for the endpoint, and a token without one."""
+    async with secured() as made:
+        path = tmp_path / "token"
+        path.write_text(made.endpoint.token("bob") + "\n")
+        options = {**made.options, "sasl_oauthbearer_token_endpoint_url": path}
+        async with running(made.cluster, **options) as (_, producer):
+            await producer.send_and_wait("orders", b"x")
+        assert made.principals() == {"bob"}
+        assert made.endpoint.requests == []
+
+
+@jumping
+async def test_a_token_file_is_read_anew(tmp_path: pathlib.Path) -> None:
+    """Another program renews the file shortly before each token's end; sessions go on with the new one."""
+    async with secured() as made:
+        path = tmp_path / "token"
+        path.write_text(made.endpoint.token("bob", lifetime=60))
+        options = {**made.options, "sasl_oauthbearer_token_endpoint_url": path.as_uri()}
+        async with running(made.cluster, **options) as (_, producer):
+            for second in range(150):
+                if second % 55 == 54:
+                    path.write_text(made.endpoint.token("bob", lifetime=60))
+                await producer.send_and_wait("orders", b"x")
+                await asyncio.sleep(1)
+        assert len(made.cluster.values("orders")) == 150
+        assert {one.error for one in made.cluster.security.authentications} == {0}
+
+
+@jumping
+async def test_a_key_without_cryptography(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One error, of the start, that names the extra; nothing is asked."""
+    monkeypatch.setattr(client_assertion, "find_spec", lambda _: None)
+    async with secured() as made:
+        options = {**made.cluster.client_options, **made.options, **grants(tmp_path)["JWT bearer"][0]}
+        with pytest.raises(ConfigError, match=r"pip install 'aioproducer\[crypto\]'"):
+            await Producer(**options).start()
+        assert made.endpoint.requests == []
+
+
+@jumping
+async def test_row_111_unavailable_then_a_token() -> None:
+    """503 twice: the producer starts when the third request succeeds, and no record or caller sees the first two."""
+    async with secured() as made:
+        made.endpoint.fail("unavailable", times=2)
+        began = asyncio.get_running_loop().time()
+        async with running(made.cluster, **made.options, **SECRET) as (_, producer):
+            await producer.send_and_wait("orders", b"x")
+            assert asyncio.get_running_loop().time() - began < 5
+        assert len(made.endpoint.requests) == 3
+
+
+@jumping
+async def test_tokens_of_twenty_seconds_for_five_minutes() -> None:
+    """Sessions end with their tokens: both are renewed in time, on the connections that are there, and nothing fails or is lost."""
+    async with secured(lifetime=20, brokers=2) as made, running(made.cluster, **made.options, **SECRET) as (_, producer):
+        for number in range(600):
+            await producer.send_and_wait("orders", b"%d" % number, partition=number % 2)
+            await asyncio.sleep(0.5)
+        assert [len(made.cluster.values("orders", partition)) for partition in (0, 1)] == [300, 300]
+        # each at 80 to 85 % of 20 s
+        assert 300 / 17 <= len(made.endpoint.requests) <= 300 / 16 + 2
+        assert {one.error for one in made.cluster.security.authentications} == {0}
+        renewals = [one for one in made.cluster.security.authentications if one.is_renewal]
+        assert len(renewals) >= 2 * 300 / 20
+
+
+@pytest.mark.parametrize("fault", ["unavailable", "refused", "not-json", "gone"])
+@jumping
+async def test_an_endpoint_that_is_away_while_the_old_token_lives(fault: Any) -> None:
+    """For 12 s, from before the refresh of a token of 60 s until shortly before its end: no record fails, and the next token comes in time."""
+    async with secured(lifetime=60) as made, running(made.cluster, **made.options, **SECRET) as (_, producer):
+        await producer.send_and_wait("orders", b"before")
+        await asyncio.sleep(45)
+        made.endpoint.stop() if fault == "gone" else made.endpoint.fail(fault)
+        for _ in range(12):
+            await producer.send_and_wait("orders", b"while it is away")
+            await asyncio.sleep(1)
+        made.endpoint.heal()
+        made.endpoint.start()
+        await asyncio.sleep(30)
+        await producer.send_and_wait("orders", b"after")
+        assert len(made.cluster.values("orders")) == 14
+        assert {one.error for one in made.cluster.security.authentications} == {0}
+
+
+@jumping
+async def test_an_endpoint_that_is_away_for_longer_than_the_token_lives() -> None:
+    """Records wait for a new token until their deadline; none is lost."""
+    async with secured(lifetime=60) as made, running(made.cluster, **made.options, **SECRET) as (_, producer):
+        await producer.send_and_wait("orders", b"before")
+        made.endpoint.fail("unavailable")
+        await asyncio.sleep(70)
+        waiting = await producer.send("orders", b"waits")
+        await asyncio.sleep(20)
+        assert not waiting.done()
+        made.endpoint.heal()
+        await waiting
+        assert made.cluster.values("orders") == [b"before", b"waits"]
+
+
+@jumping
+async def test_a_hundred_connections_are_one_request() -> None:
+    async with secured(brokers=40) as made:
+        async with running(made.cluster, **made.options, **SECRET) as (_, producer):
+            await asyncio.gather(*[producer.send_and_wait("orders", b"x", partition=partition) for partition in range(40)])
+        assert len(made.cluster.security.authentications) >= 40
+        assert len(made.endpoint.requests) == 1
+
+
+@jumping
+async def test_a_wrong_secret() -> None:
+    """The start fails with the endpoint's words, and without the secret."""
+    async with secured() as made:
+        wrong = {**SECRET, "sasl_oauthbearer_client_credentials_client_secret": "canary-wrong"}
+        with pytest.raises(BootstrapFailed) as caught:
+            async with Producer(**{**made.cluster.client_options, **made.options, **wrong}, max_block_ms=10_000):
+                pass
+        text = str(caught.value)
+        assert "the token endpoint 127.0.0.1:" in text
+        assert "answers 401: invalid_client (no such client, or another secret)" in text
+        assert "canary" not in text
+
+
+def test_a_silent_endpoint_delays_neither_the_loop_nor_stop() -> None:
+    """While a fetch hangs for 10 s, the loop goes on; a start that is given up ends at once, and so does the program.
+
+    The bounds leave room for a busy machine; the latest tick was 7 ms.
+    """
+
+    async def given_up() -> tuple[float, float]:
+        async with secured(memory=False) as made:
+            made.endpoint.fail("hanging")
+            options = {**made.cluster.client_options, **made.options, **SECRET}
+            starting = asyncio.create_task(Producer(**options).start())
+            latest, ends_at = 0.0, time.monotonic() + 0.6
+            while time.monotonic() < ends_at:
+                before = time.monotonic()
+                await asyncio.sleep(0.005)
+                if made.endpoint.requests:
+                    latest = max(latest, time.monotonic() - before - 0.005)
+            began = time.monotonic()
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+            return latest, time.monotonic() - began
+
+    began = time.monotonic()
+    latest, stopping = asyncio.run(given_up())
+    print(f"latest tick {latest * 1000:.1f} ms, stopping {stopping * 1000:.1f} ms")
+    assert latest <= 0.25
+    assert stopping <= 0.5
+    assert time.monotonic() - began <= 5
