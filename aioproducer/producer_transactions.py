@@ -148,5 +148,4 @@ class TransactionCalls(ABC):
         group = read_position_key(job, topic)
         await transaction_manager.idle("committed_position()")
         await engine.parts.accumulator.partitions(topic)
-        assert engine.parts.committed_offsets is not None
         return await engine.parts.committed_offsets.position(group.group_id, topic)

@@ -36,15 +36,19 @@ def _extensions(name: str, value: Any) -> tuple[tuple[str, str], ...]:
 
 def _pairs(name: str, value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, str):
-        parts = [part.partition("=") for part in value.split(",") if part.strip()]
-        if not all(equals for _, equals, _ in parts):
-            raise ConfigError(f"{name} is a mapping, or a text as name=value,name=value")
-        return [(key.strip(), one.strip()) for key, _, one in parts]
+        return _pairs_of_text(name, value)
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
         return list(value)
     raise ConfigError(f"{name} is a mapping, or a text as name=value,name=value, not {type_name(value)}")
+
+
+def _pairs_of_text(name: str, text: str) -> list[tuple[Any, Any]]:
+    parts = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in parts):
+        raise ConfigError(f"{name} is a mapping, or a text as name=value,name=value")
+    return [(key.strip(), one.strip()) for key, _, one in parts]
 
 
 def _share(low: float, high: float) -> Kind:

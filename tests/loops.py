@@ -85,6 +85,12 @@ _ON_UVLOOP = {
             test_a_shorter_time_shortens_no_longer_one
             test_the_time_counts_for_no_request_on_its_way
         """,
+        "tests/scenarios/test_token_endpoints.py": """
+            test_a_token_file_is_read_anew
+            test_an_endpoint_that_is_away_for_longer_than_the_token_lives
+            test_an_endpoint_that_is_away_while_the_old_token_lives
+            test_tokens_of_twenty_seconds_for_five_minutes
+        """,
         "tests/scenarios/test_answers.py": """
             test_a_leader_that_the_answer_names_gets_the_records_at_once
             test_what_is_retried_in_vain_ends_with_its_name

@@ -95,9 +95,7 @@ class Gauges:
             "breakers-open": len(self._open_breakers()),
             "client-certificate-expiry-ms": 1000 * (self._certificates.client_ends_at or 0.0),
             "broker-certificate-expiry-ms": 1000 * min(self._certificates.brokers_end_at.values(), default=0.0),
-            "token-age-seconds": (self._tokens.age or 0.0) if self._tokens is not None else 0.0,
-            "token-expiry-ms": 1000 * (self._tokens.expires_at or 0.0) if self._tokens is not None else 0.0,
-            "token-failures": self._tokens.failures if self._tokens is not None else 0,
+            **_of_tokens(self._tokens),
         }
 
     def _oldest(self) -> float:
@@ -130,6 +128,17 @@ class Gauges:
             self._admission.pending.waiting,
             broker_security(self._config, nodes, self._clock(), self._tokens),
         )
+
+
+def _of_tokens(tokens: TokenKeeper | None) -> dict[str, float]:
+    """Return the gauges of the bearer token: 0 each if the producer has none."""
+    if tokens is None:
+        return dict.fromkeys(("token-age-seconds", "token-expiry-ms", "token-failures"), 0.0)
+    return {
+        "token-age-seconds": tokens.age or 0.0,
+        "token-expiry-ms": 1000 * (tokens.expires_at or 0.0),
+        "token-failures": tokens.failures,
+    }
 
 
 def unready(reason: str) -> Health:

@@ -90,7 +90,7 @@ class EngineParts:
     flushes: Flushes
     ids: ProducerIds | None
     transaction_manager: TransactionManager | None
-    committed_offsets: CommittedOffsets | None
+    committed_offsets: CommittedOffsets
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
     token_keeper: TokenKeeper | None
@@ -233,7 +233,7 @@ def wire(
         flushes,
         ids,
         transaction_manager,
-        CommittedOffsets(context, cluster, updater.add_coordinator) if gate is not None else None,
+        CommittedOffsets(context, cluster, updater.add_coordinator),
         circuit_break_manager,
         gauges,
         _token_keeper(settings),

@@ -189,24 +189,27 @@ class ConnectionSetup:
         is_last = self._closings % _TRIES == _TRIES - 1
         try:
             throttle = await negotiate_versions(connection, settings.request_timeout, settings.software_version, in_oldest_form=is_last)
-        except ConnectionLost as error:
-            told = None if self._tls is None else self._told_after_handshake(error, address, self._tls)
-            if not isinstance(told, AuthenticationFailed):
-                self._closings += 1
-            if told is not None:
-                raise told from error.__cause__
-            raise
-        except ProtocolError as error:
-            # an alert is certain, so that `start` need not wait; a connection that ends without one may be that of a broker that stops
-            if self._tls is None and connection.frames.found_tls_alert:
-                raise AuthenticationFailed(str(error), "tls") from error
-            raise
+        except (ConnectionLost, ProtocolError) as error:
+            told = self._told(error, connection, address)
+            if told is None:
+                raise
+            raise told from (error.__cause__ or error)
         if not is_last:
             self._closings = 0
         # a broker that let this client in by another connection wants no SASL
         if self._broker.node_id < 0 and not self._has_sasl:
             connection.close_hint = _CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL")
         self._on_throttle(throttle)
+
+    def _told(self, error: ConnectionLost | ProtocolError, connection: Connection, address: str) -> TransportError | None:
+        """Return what a failed greeting says of the listener; None: it says no more than its own error."""
+        if isinstance(error, ConnectionLost):
+            told = None if self._tls is None else self._told_after_handshake(error, address, self._tls)
+            self._closings += not isinstance(told, AuthenticationFailed)
+            return told
+        # an alert is certain, so that `start` need not wait; a connection that ends without one may be that of a broker that stops
+        is_alert = self._tls is None and connection.frames.found_tls_alert
+        return AuthenticationFailed(str(error), "tls") if is_alert else None
 
     def _told_after_handshake(self, error: ConnectionLost, address: str, tls: TlsContexts) -> TransportError | None:
         """Return the error of TLS because of which a connection ended after its handshake; None: it ended by another one."""

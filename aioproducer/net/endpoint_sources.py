@@ -39,7 +39,7 @@ def endpoint_source(config: TokenOptions, wall_clock: Callable[[], float]) -> To
     url = config.sasl_oauthbearer_token_endpoint_url or ""
     path = file_of(url)
     if path is not None:
-        return TextSource(Secret(f"${{file:{path}}}"))
+        return TextSource(Secret(f"${{file:{path}}}"), f"the token file {path}")
     connect_timeout, read_timeout = endpoint_timeouts(config)
     trust = EndpointTrust(config.https_ca_location, config.https_ca_pem)
     endpoint = TokenEndpoint(url, trust, connect_timeout=connect_timeout, read_timeout=read_timeout)

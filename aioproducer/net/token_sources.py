@@ -66,11 +66,15 @@ def _with_its_argument(function: Callable[..., Any]) -> Callable[[], Any]:
 
 
 class TextSource:
-    """Gives one token, as an option holds it. A reference is read at each fetch."""
+    """Gives one token, as an option holds it. A reference is read at each fetch.
 
-    name = "sasl_oauthbearer_token"
+    Args:
+        text: the token, or a reference to it.
+        name: names the source in error texts.
+    """
 
-    def __init__(self, text: Secret) -> None:
+    def __init__(self, text: Secret, name: str = "sasl_oauthbearer_token") -> None:
+        self.name = name
         self._text = text
 
     def stamp(self) -> object:
@@ -184,16 +188,23 @@ def _read(given: Any, extensions: Any) -> Token | str:
     parts = given if isinstance(given, tuple) else (given,)
     if not 0 < len(parts) <= _LONGEST_TUPLE or not isinstance(parts[0], (str, Secret)):
         return f"returned {_shape(given)}; a token is {_KINDS}"
-    text, lifetime, principal, more = [*parts, None, None, None][:_LONGEST_TUPLE]
-    secret = text if isinstance(text, Secret) else Secret(text)
+    secret = parts[0] if isinstance(parts[0], Secret) else Secret(parts[0])
     # it would be read at each use, in the loop
     if secret.reference is not None:
         return "returned a reference, not a token"
+    lifetime, principal, own_extensions = [*parts[1:], None, None, None][: _LONGEST_TUPLE - 1]
+    return _token(secret, lifetime, principal, extensions if own_extensions is None else own_extensions)
+
+
+def _token(secret: Secret, lifetime: Any, principal: Any, extensions: Any) -> Token | str:
+    """Return a token with what was returned beside it, or why that is not valid."""
     claims = jwt_claims(secret.reveal())
     ends = _end(lifetime) if lifetime is not None else claims.expires_at
-    pairs = _pairs(extensions if more is None else more)
-    if isinstance(ends, str) or isinstance(pairs, str):
-        return f"returned {ends if isinstance(ends, str) else pairs}"
+    if isinstance(ends, str):
+        return f"returned {ends}"
+    pairs = _pairs(extensions)
+    if isinstance(pairs, str):
+        return f"returned {pairs}"
     if principal is not None and not isinstance(principal, str):
         return f"returned a principal that is {type(principal).__name__}, not str"
     return Token(secret, ends, principal or claims.principal, pairs)

@@ -106,10 +106,15 @@ class ThroughOpenssl:
     def __init__(self, network: MemoryNetwork, pem: pathlib.Path, stack: contextlib.AsyncExitStack) -> None:
         self.servers: list[asyncio.subprocess.Process] = []
         self._network, self._pem, self._stack = network, pem, stack
+        self._starting: list[asyncio.Task[tuple[asyncio.subprocess.Process, int]]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Any:
-        server, tls_port = await self._stack.enter_async_context(openssl_server("-tls1_2", "-cert", str(self._pem), "-naccept", "1"))
+        served = openssl_server("-tls1_2", "-cert", str(self._pem), "-naccept", "1")
+        starting = asyncio.create_task(self._stack.enter_async_context(served))
+        self._starting.append(starting)
+        # a dial that `stop` cancels leaves no process behind
+        server, tls_port = await asyncio.shield(starting)
         stream = await TcpDialer().dial("127.0.0.1", tls_port, receiver)
         self.servers.append(server)
         self._tasks.append(asyncio.create_task(self._pass_on(server, host, port)))
@@ -126,7 +131,7 @@ class ThroughOpenssl:
             behind.stream.abort()
 
     async def end(self) -> None:
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._starting, *self._tasks)
 
     def order(self, letter: bytes) -> None:
         """Give a command to each server that still runs: R and r ask for a renegotiation."""

@@ -122,6 +122,28 @@ async def test_a_token_file_is_read_anew(tmp_path: pathlib.Path) -> None:
         assert {one.error for one in made.cluster.security.authentications} == {0}
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "{path} cannot be read: No such file or directory"),
+        ("canary-a b", "the token file {path}: the token has a blank or a line break"),
+        ("expired", "the token file {path}: the token expired "),
+    ],
+)
+@jumping
+async def test_a_token_file_that_has_none(tmp_path: pathlib.Path, content: str | None, reason: str) -> None:
+    """The start fails, and names the file."""
+    async with secured() as made:
+        path = tmp_path / "token"
+        if content is not None:
+            path.write_text(made.endpoint.token("bob", lifetime=-5) if content == "expired" else content)
+        options = {**made.cluster.client_options, **made.options, "sasl_oauthbearer_token_endpoint_url": path}
+        with pytest.raises(BootstrapFailed) as caught:
+            await Producer(**options, max_block_ms=10_000).start()
+        assert reason.format(path=path) in str(caught.value)
+        assert "canary" not in str(caught.value)
+
+
 @jumping
 async def test_a_key_without_cryptography(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One error, of the start, that names the extra; nothing is asked."""

@@ -222,6 +222,7 @@ async def test_extensions_of_the_option_and_of_the_token() -> None:
         options = login(source, sasl_oauthbearer_extensions={"logicalCluster": "lkc-1", "identityPoolId": "another"})
         async with running(cluster, **options) as (_, producer):
             await producer.send_and_wait("orders", b"x")
+            assert {done.principal for done in cluster.security.authentications} == {"alice"}
 
 
 @jumping
