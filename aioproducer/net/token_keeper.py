@@ -161,18 +161,12 @@ class TokenKeeper:
         kept = self._kept
         if kept is None or kept.token is not token:
             return
-        self._is_doubted = False
         if token.expires_at is None and session:
             after = self._settings.policy.refresh_after(session, self._settings.chance())
             self._kept = kept._replace(refresh_at=min(kept.refresh_at, self._loop.time() + after))
             self._changed.set()
 
     # For people
-
-    @property
-    def name(self) -> str:
-        """Return what gives the tokens, as texts name it."""
-        return self._source.name
 
     @property
     def principal(self) -> str | None:

@@ -439,6 +439,14 @@ def test_a_file_that_changes_is_read_once_for_each_change() -> None:
             first = await keeper.token(5.0)
             assert await keeper.token(5.0) is first
             source.changed = 2
+            waiting = asyncio.ensure_future(keeper.token(5.0))
+            await settle()
+            # another connection, with the token of before
+            keeper.accepted(first, 10.0)
+            second = await waiting
+            assert second is not first
+            first = second
+            source.changed = 4
             source.results = [ConfigError("the file is empty")] * 5
             assert await keeper.token(5.0) is first
             began = now()

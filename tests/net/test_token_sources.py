@@ -118,6 +118,22 @@ def test_what_a_function_may_return(returned: Any, ends: float | None, principal
     assert "canary" not in repr(token)
 
 
+class WithoutExtensions(Provider):
+    def extensions(self) -> Any:
+        return None
+
+
+class Awaitable:
+    """No coroutine, which would be closed."""
+
+    def __await__(self) -> Any:
+        raise AssertionError
+
+
+def test_an_object_whose_extensions_are_none() -> None:
+    assert fetched(WithoutExtensions()).extensions == ()
+
+
 def test_extensions_of_an_object_are_asked_for_with_its_token() -> None:
     assert fetched(Provider()).extensions == (("logicalCluster", "lkc-1"),)
 
@@ -188,6 +204,8 @@ def test_fault_100_what_a_function_raises_is_not_quoted(error: BaseException, is
 def test_a_plain_function_that_returns_a_coroutine() -> None:
     with pytest.raises(TokenUnavailable, match="the token function returned an awaitable: give the coroutine function itself"):
         fetched(lambda: coroutine_function())  # noqa: PLW0108
+    with pytest.raises(TokenUnavailable, match="the token function returned an awaitable"):
+        fetched(Awaitable)
 
 
 def test_a_coroutine_that_cancels_itself_has_failed() -> None:

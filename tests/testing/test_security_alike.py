@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +12,7 @@ from fake_requests import batch, produce
 from test_security import scram
 
 from aioproducer.errors import ConnectionLost
-from aioproducer.testing import FakeCluster, KafkaSecurity, KafkaServer, ListenerSecurity
+from aioproducer.testing import FakeCluster, KafkaSecurity, KafkaServer, ListenerSecurity, ListenerTokens, unsecured_token
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 
@@ -59,10 +61,22 @@ class Hand:
         send = lambda data: self.client.ask(ApiKey.SASL_AUTHENTICATE, version=2, auth_bytes=data)  # noqa: E731
         await self.note(scram(send, mechanism, user, password, **how))
 
+    async def bearer(self, token: str, *pairs: str, header: str = "n,,", error_taken: bytes = b"\x01") -> None:
+        """Send a bearer token, and answer the error in JSON if there is one."""
+        await self.handshake("OAUTHBEARER")
+        answer = await self.token("\x01".join((header, f"auth=Bearer {token}", *pairs, "", "")).encode())
+        if answer is not None and answer.auth_bytes:
+            self.noted.append(json.loads(bytes(answer.auth_bytes)))
+            await self.token(error_taken)
+
     async def produce(self, topic: str = "open") -> None:
         answer = await self.note(produce(self.client, batch(b"v"), topic))
         if answer is not None and not answer.error_code:
             assert answer.base_offset >= 0
+
+
+def alice(**claims: Any) -> str:
+    return unsecured_token("alice", **claims)
 
 
 async def pipelined(hand: Hand) -> None:
@@ -87,6 +101,18 @@ async def late(hand: Hand) -> None:
 async def renewed_with(hand: Hand, what: Callable[[Hand], Awaitable[Any]]) -> None:
     await hand.plain()
     await what(hand)
+    await hand.produce()
+
+
+async def malformed_bearer(hand: Hand, data: bytes) -> None:
+    await hand.handshake("OAUTHBEARER")
+    await hand.token(data)
+
+
+async def bearer_as_another(hand: Hand) -> None:
+    await hand.bearer(alice())
+    await hand.produce()
+    await hand.bearer(unsecured_token("bob"))
     await hand.produce()
 
 
@@ -148,6 +174,22 @@ STORIES: Mapping[str, Callable[[Hand], Awaitable[None]]] = {
     "renewed by an unknown mechanism": lambda hand: renewed_with(hand, lambda hand: hand.handshake("X-NONE")),
     "SaslAuthenticate after it": lambda hand: renewed_with(hand, lambda hand: hand.token(b"x")),
     "denied": denied,
+    "bearer": lambda hand: hand.bearer(alice()),
+    "bearer, extensions": lambda hand: hand.bearer(alice(), "logicalCluster=lkc-1", "a=b c"),
+    "bearer, authorization id": lambda hand: hand.bearer(alice(), header="n,a=alice,"),
+    "bearer, another's authorization id": lambda hand: hand.bearer(alice(), header="n,a=bob,"),
+    "bearer, expired": lambda hand: hand.bearer(alice(iat=time.time() - 90, exp=time.time() - 60)),
+    "bearer, issued in the future": lambda hand: hand.bearer(alice(iat=time.time() + 60)),
+    "bearer, without a subject": lambda hand: hand.bearer(alice(sub=None)),
+    "bearer, without an end": lambda hand: hand.bearer(alice(exp=None)),
+    "bearer, opaque": lambda hand: hand.bearer("canary-opaque"),
+    "bearer, signed": lambda hand: hand.bearer(alice() + "c2ln"),
+    "bearer, error not taken": lambda hand: hand.bearer("canary-opaque", error_taken=b"x"),
+    "bearer, malformed": lambda hand: malformed_bearer(hand, b"n,,\x01auth=Bearer canary-a\x01"),
+    "bearer, without a token": lambda hand: malformed_bearer(hand, b"n,,\x01a=b\x01\x01"),
+    "bearer, a character that no token has": lambda hand: malformed_bearer(hand, b"n,,\x01auth=Bearer canary-%\x01\x01"),
+    "renewed by bearer": lambda hand: renewed_with(hand, lambda hand: hand.bearer(alice())),
+    "bearer, renewed as another": bearer_as_another,
 }
 
 
@@ -167,7 +209,7 @@ async def told(servers: str) -> dict[str, list[Any]]:
 
 async def test_the_fake_answers_as_kafka_does() -> None:
     """Each story: codes, texts, lists, lifetimes, closed connections, and which refusals take their time."""
-    security = ListenerSecurity("SASL_PLAINTEXT", users=USERS, session_ms=int(SESSION * 1000))
+    security = ListenerSecurity("SASL_PLAINTEXT", users=USERS, session_ms=int(SESSION * 1000), tokens=ListenerTokens())
     async with FakeCluster(security=security) as cluster:
         for topic in ("open", "closed"):
             cluster.create_topic(topic)

@@ -93,24 +93,25 @@ def test_a_header_that_names_an_algorithm_is_no_unsecured_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "words"),
+    "first",
     [
-        (b"", "Invalid OAUTHBEARER client first message"),
-        (b"\x01", "Invalid OAUTHBEARER client first message"),
-        (b"y,,\x01auth=Bearer a\x01\x01", "Invalid OAUTHBEARER client first message"),
-        (b"n,,\x01auth=Bearer a\x01", "Invalid OAUTHBEARER client first message"),
-        (b"n,,\x01auth=Bearer a\x01a-b=c\x01\x01", "Invalid OAUTHBEARER client first message"),
-        (b"n,,\x01auth=Bearer a\x01a=\x01\x01", "Invalid OAUTHBEARER client first message"),
-        (b"n,,\x01auth=Basic a\x01\x01", "'auth' not specified"),
-        (b"n,,\x01auth=Bearer a b\x01\x01", "'auth' not specified"),
-        (b"n,,\x01a=b\x01\x01", "'auth' not specified"),
-        (b"n,,\x01auth=Bearer a\x01auth=Bearer a\x01\x01", "'auth' not specified"),
+        b"",
+        b"\x01",
+        b"y,,\x01auth=Bearer a\x01\x01",
+        b"n,,\x01auth=Bearer a\x01",
+        b"n,,\x01auth=Bearer a\x01a-b=c\x01\x01",
+        b"n,,\x01auth=Bearer a\x01a=\x01\x01",
+        b"n,,\x01auth=Basic a\x01\x01",
+        b"n,,\x01auth=Bearer a b\x01\x01",
+        b"n,,\x01a=b\x01\x01",
+        b"n,,\x01auth=Bearer a\x01auth=Bearer a\x01\x01",
     ],
 )
-def test_messages_that_are_malformed(first: bytes, words: str) -> None:
-    """They are refused at once, without JSON."""
-    with pytest.raises(Refusal, match=words):
+def test_messages_that_are_malformed(first: bytes) -> None:
+    """They are refused at once, without JSON, and without a word why."""
+    with pytest.raises(Refusal) as refused:
         server().respond(first)
+    assert refused.value.text is None
 
 
 def test_names_that_differ() -> None:
@@ -127,8 +128,9 @@ def test_names_that_differ() -> None:
 def test_a_client_that_does_not_take_the_error() -> None:
     bearer = server()
     bearer.respond(message("opaque"))
-    with pytest.raises(Refusal, match="Invalid OAUTHBEARER error response: 4 bytes"):
+    with pytest.raises(Refusal) as refused:
         bearer.respond(b"more")
+    assert refused.value.text is None
 
 
 def test_tokens_enable_the_mechanism() -> None:

@@ -1390,22 +1390,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-start-waits-at-a-port-that-answers-plaintext-by-an-alert",
         "net/connection_setup.py",
-        "if self._tls is None and connection.frames.found_tls_alert",
-        "if False",
+        "is_alert = self._tls is None and connection.frames.found_tls_alert",
+        "is_alert = False",
         ("tests/scenarios/test_tls.py",),
     ),
     Mutant(
         "a-start-fails-at-a-port-that-answers-no-alert",
         "net/connection_setup.py",
-        "if self._tls is None and connection.frames.found_tls_alert",
-        "if self._tls is None",
+        "is_alert = self._tls is None and connection.frames.found_tls_alert",
+        "is_alert = self._tls is None",
         ("tests/scenarios/test_tls.py",),
     ),
     Mutant(
         "a-refused-client-certificate-is-an-old-broker",
         "net/connection_setup.py",
-        "            if not isinstance(told, AuthenticationFailed):\n",
-        "            if True:\n",
+        "self._closings += not isinstance(told, AuthenticationFailed)",
+        "self._closings += 1",
         ("tests/net/test_tls.py",),
     ),
     Mutant(
