@@ -38,7 +38,7 @@ from aioproducer.options import (
 )
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.secure_conflicts import settle_security
-from aioproducer.secure_options import SecureOptions, hides_secrets
+from aioproducer.secure_options import SECURE_NAMES, SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
 
 if TYPE_CHECKING:
@@ -417,10 +417,10 @@ class ProducerConfig(SecureOptions):
         return cls(**options_of(mapping, OPTIONS))
 
 
-_SECURE: Final = {field.name for field in dataclasses.fields(SecureOptions)}
+_OPTIONS: Final = {field.name: field.metadata["option"] for field in dataclasses.fields(ProducerConfig)}
 # Options of security come last.
 OPTIONS: Final[Mapping[str, Option]] = {
-    field.name: field.metadata["option"] for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: field.name in _SECURE)
+    name: _OPTIONS[name] for name in (*(name for name in _OPTIONS if name not in SECURE_NAMES), *SECURE_NAMES)
 }
 
 

@@ -8,6 +8,7 @@ them, `//` and `/* */` are comments. Errors name options and modules that are kn
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
@@ -21,13 +22,38 @@ __all__ = ["Login", "read_jaas"]
 _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
+    "com.sun.security.auth.module.Krb5LoginModule": "GSSAPI",
 }
-_LATER: Final = ("OAuthBearerLoginModule", "Krb5LoginModule", "IAMLoginModule")
+_LATER: Final = ("OAuthBearerLoginModule", "IAMLoginModule")
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _USERNAME: Final = "username"
 _PASSWORD: Final = "password"  # noqa: S105  (the option's name)
 _TOKEN_AUTH: Final = "tokenauth"  # noqa: S105  (the option's name)
-_OPTIONS: Final = {"PLAIN": (_USERNAME, _PASSWORD), "SCRAM": (_USERNAME, _PASSWORD, _TOKEN_AUTH)}
+# Of Kerberos: what is an option here, by its name here; and flags, of which `True` must be true, `False` must be false, None may be either.
+_KEYTAB: Final = "keyTab"
+_TICKET_CACHE: Final = "ticketCache"
+_KERBEROS: Final = {
+    _KEYTAB: "sasl_kerberos_keytab",
+    "principal": "sasl_kerberos_principal",
+    "serviceName": "sasl_kerberos_service_name",
+}
+_KERBEROS_FLAGS: Final[Mapping[str, bool | None]] = {
+    "useKeyTab": None,
+    "useTicketCache": None,
+    "storeKey": None,
+    "doNotPrompt": None,
+    "renewTGT": None,
+    "refreshKrb5Config": None,
+    "debug": None,
+    "isInitiator": True,
+    "useFirstPass": False,
+    "tryFirstPass": False,
+}
+_OPTIONS: Final = {
+    "PLAIN": (_USERNAME, _PASSWORD),
+    "SCRAM": (_USERNAME, _PASSWORD, _TOKEN_AUTH),
+    "GSSAPI": (*_KERBEROS, *_KERBEROS_FLAGS, _TICKET_CACHE),
+}
 # Only what looks like a Java class of this kind is quoted in an error, as any other first word may be a password.
 _CLASS: Final = re.compile(r"(?:[a-z_]\w*\.)+[A-Z]\w*LoginModule")
 
@@ -48,10 +74,11 @@ class Login(NamedTuple):
 
     Attributes:
         module: the class of the login module.
-        family: "PLAIN" or "SCRAM", the mechanisms that the module is for.
+        family: "PLAIN", "SCRAM" or "GSSAPI", the mechanisms that the module is for.
         username: the name, or a reference to it; None: the text has none.
         password: None: the text has none.
         token_auth: True if the two are a delegation token.
+        others: the values of options that are no secrets, by their names here.
     """
 
     module: str
@@ -59,6 +86,7 @@ class Login(NamedTuple):
     username: Secret | str | None
     password: Secret | None
     token_auth: bool
+    others: Mapping[str, str] = MappingProxyType({})
 
 
 class _Token(NamedTuple):
@@ -149,6 +177,8 @@ def _options(tokens: list[_Token], known: tuple[str, ...]) -> dict[str, str] | s
 
 
 def _of_options(module: str, options: Mapping[str, str]) -> Login | str:
+    if _MODULES[module] == "GSSAPI":
+        return _of_kerberos(module, options)
     flag = options.get(_TOKEN_AUTH, "false").lower()
     if flag not in {"true", "false"}:
         return f"{_TOKEN_AUTH} is true or false"
@@ -161,3 +191,19 @@ def _of_options(module: str, options: Mapping[str, str]) -> Login | str:
         None if password is None else Secret(password),
         flag == "true",
     )
+
+
+def _of_kerberos(module: str, options: Mapping[str, str]) -> Login | str:
+    """Return what the module of Kerberos is given. Tickets are renewed by themselves here, and no password is asked for."""
+    for name, wanted in _KERBEROS_FLAGS.items():
+        flag = options.get(name, "").lower()
+        if flag not in {"", "true", "false"}:
+            return f"{name} is true or false"
+        if flag and wanted is not None and (flag == "true") is not wanted:
+            return f"{name} has to be {str(wanted).lower()} here: leave it out"
+    if _TICKET_CACHE in options:
+        return f"{_TICKET_CACHE} has no place here: set the variable KRB5CCNAME"
+    if (options.get("useKeyTab", "").lower() == "true") is not (_KEYTAB in options):
+        return f"useKeyTab=true and {_KEYTAB} need each other"
+    others = {_KERBEROS[name]: value for name, value in options.items() if name in _KERBEROS}
+    return Login(module, _MODULES[module], None, None, token_auth=False, others=others)

@@ -55,8 +55,13 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Kafka 4.4 has it; leave it out", ("metadata.cluster.check.enable",)),
     ("here memory is always taken by need; leave it out", ("buffer.memory.allocation.strategy",)),
     (
-        f"OAuth and Kerberos {_LATER_ARE}",
-        ("sasl.kerberos.*", "sasl.login.*", "sasl.client.callback.handler.class", "https.ca.*", "*oauth*"),
+        "tickets come from the keytab or the ticket cache, and are renewed by themselves; leave it out",
+        ("sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin", "sasl.kerberos.ticket.renew.*"),
+    ),
+    ("give sasl_kerberos_service_name, and sasl_kerberos_domain_name if all brokers have one", ("sasl.kerberos.name",)),
+    (
+        f"OAuth options {_LATER_ARE}",
+        ("sasl.login.*", "sasl.client.callback.handler.class", "https.ca.*", "*oauth*"),
     ),
     (
         "it is about OpenSSL in librdkafka: give an ssl_context",

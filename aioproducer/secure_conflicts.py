@@ -45,6 +45,18 @@ _NOT_PEM: Final = (
     ("ssl_keystore_password", "ssl_keystore_type", "the password of an encrypted key is ssl_key_password"),
     ("ssl_truststore_password", "ssl_truststore_type", "certificates in PEM have no password"),
 )
+# Options that one mechanism uses alone, and options that it does not use.
+_OF_MECHANISM: Final = (
+    ("sasl_kerberos_service_name", "GSSAPI"),
+    ("sasl_kerberos_domain_name", "GSSAPI"),
+    ("sasl_kerberos_principal", "GSSAPI"),
+    ("sasl_kerberos_keytab", "GSSAPI"),
+)
+_NOT_OF_MECHANISM: Final = (
+    ("sasl_username", "GSSAPI", "the client's name is sasl_kerberos_principal"),
+    ("sasl_password", "GSSAPI", "its key is in a keytab (sasl_kerberos_keytab), or its ticket in the ticket cache"),
+    ("sasl_token_auth", "GSSAPI", "brokers take delegation tokens by SCRAM alone"),
+)
 _NOT_PKCS12: Final = (
     ("ssl_keystore_key", "ssl_keystore_type"),
     ("ssl_key_location", "ssl_keystore_type"),
@@ -161,8 +173,11 @@ def _check_sasl(config: SecureOptions) -> None:
     if mechanism is None:
         raise ConfigError(
             f"security_protocol={protocol} needs sasl_mechanism, which has no default here: give PLAIN (aiokafka's default), SCRAM-SHA-256 "
-            "or SCRAM-SHA-512"
+            "or SCRAM-SHA-512, or GSSAPI for Kerberos"
         )
+    _check_mechanism(config, mechanism)
+    if mechanism == "GSSAPI":
+        return
     for name in ("sasl_username", "sasl_password"):
         if getattr(config, name) is None:
             raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_username and sasl_password: {name} is not given")
@@ -172,3 +187,14 @@ def _check_sasl(config: SecureOptions) -> None:
         raise ConfigError("sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN: brokers take delegation tokens by SCRAM alone")
     if mechanism == "PLAIN" and protocol not in _TLS:
         _log.warning("sasl_mechanism=PLAIN with security_protocol=%s sends the password unencrypted: use SASL_SSL, or SCRAM.", protocol)
+
+
+def _check_mechanism(config: SecureOptions, mechanism: str) -> None:
+    """Check that the mechanism uses the options that are given."""
+    given = _given(config, "sasl_")
+    for name, user in _OF_MECHANISM:
+        if name in given and mechanism != user:
+            raise ConfigError(f"{name} is for sasl_mechanism={user}, and sasl_mechanism={mechanism}: change that, or leave {name} out")
+    for name, user, why in _NOT_OF_MECHANISM:
+        if name in given and mechanism == user:
+            raise ConfigError(f"{name} is not for sasl_mechanism={user}: {why}. Leave {name} out")

@@ -66,7 +66,7 @@ def _jaas(written: str, value: Any, mechanism: str) -> list[Given]:
     login = read_jaas(written, value)
     if mechanism and not mechanism.startswith(login.family):
         raise ConfigError(f"{written} has {login.module}, and sasl_mechanism={mechanism}: the module is for {login.family}")
-    fields = {"sasl_username": login.username, "sasl_password": login.password, "sasl_token_auth": login.token_auth or None}
+    fields = {"sasl_username": login.username, "sasl_password": login.password, "sasl_token_auth": login.token_auth or None, **login.others}
     return [Given(written, name, one) for name, one in fields.items() if one is not None]
 
 

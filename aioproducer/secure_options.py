@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.broker_addresses import PROTOCOLS
 from aioproducer.errors import ConfigError
+from aioproducer.kerberos_options import KerberosOptions
 from aioproducer.options import FLAG, Kind, option
 from aioproducer.secret import NotText, Secret, hide, is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Assumed", "SecureOptions", "hides_secrets", "is_secret"]
+__all__ = ["SECURE_NAMES", "Assumed", "SecureOptions", "hides_secrets", "is_secret"]
 
 _Config = TypeVar("_Config", bound="SecureOptions")
 
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_LATER_MECHANISMS: Final = ("GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_LATER_MECHANISMS: Final = ("OAUTHBEARER", "AWS_MSK_IAM")
 _VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _STORES: Final = ("PEM", "PKCS12")
 # Java's default, which its key stores of type PKCS12 are read by, too: the first bytes of the file tell the type.
@@ -162,7 +163,7 @@ _SECRET: Final = Kind("a secret or a reference to one, or None", _secret)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecureOptions:
+class SecureOptions(KerberosOptions):
     """Holds how connections are encrypted and authenticated. A config that holds a secret as its text cannot be pickled."""
 
     security_protocol: str = option(
@@ -255,6 +256,12 @@ class SecureOptions:
         python=("sasl_plain_password",),
     )
     sasl_token_auth: bool = option(False, FLAG, "whether sasl_username and sasl_password are a delegation token", java=None)
+
+
+# The order of the documents: the options of the bases come last.
+SECURE_NAMES: Final = tuple(
+    sorted((field.name for field in fields(SecureOptions)), key=lambda name: name not in SecureOptions.__annotations__)
+)
 
 
 def hides_secrets(config: type[_Config]) -> type[_Config]:

@@ -17,7 +17,7 @@ import pytest
 import aioproducer
 from aioproducer import ProducerConfig
 from aioproducer.config import OPTIONS
-from aioproducer.secure_options import SecureOptions
+from aioproducer.secure_options import SECURE_NAMES
 from aioproducer.testing import FakeCluster
 
 with warnings.catch_warnings():
@@ -147,7 +147,7 @@ def test_a_row_of_the_table_of_security(
 
 
 def test_the_table_of_security_has_all_of_its_options() -> None:
-    assert [row[0][0] for row in SECURE] == [field.name for field in dataclasses.fields(SecureOptions)]
+    assert [row[0][0] for row in SECURE] == [*SECURE_NAMES]
 
 
 # kafka-python's arguments for security at its own defaults.
@@ -171,11 +171,12 @@ CONTEXT = ssl.create_default_context()
     [
         ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
         ("sasl_mechanism", "SCRAM-SHA-256", "sasl_mechanism needs SASL, and security_protocol is PLAINTEXT by default"),
-        ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
+        ("sasl_mechanism", "GSSAPI", "sasl_mechanism needs SASL, and security_protocol is PLAINTEXT by default"),
         ("sasl_plain_username", "me", "sasl_username needs SASL, and security_protocol"),
         ("sasl_plain_password", "", "sasl_password needs SASL, and security_protocol"),
-        ("sasl_kerberos_service_name", "mine", "has no place here: OAuth and Kerberos are for a later version"),
-        ("sasl_oauth_token_provider", object(), "has no place here: OAuth and Kerberos are for a later version"),
+        ("sasl_kerberos_service_name", "mine", "sasl_kerberos_service_name needs SASL, and security_protocol"),
+        ("sasl_kerberos_name", object(), "has no place here: give sasl_kerberos_service_name"),
+        ("sasl_oauth_token_provider", object(), "has no place here: OAuth options are for a later version"),
         ("ssl_context", CONTEXT, "ssl_context needs TLS, and security_protocol"),
         ("ssl_cafile", "ca.pem", "ssl_truststore_location needs TLS, and security_protocol"),
         ("ssl_check_hostname", False, "ssl_endpoint_identification_algorithm needs TLS, and security_protocol"),
@@ -201,6 +202,37 @@ PORTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
             "ssl_context": CONTEXT,
         },
         {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "ssl_context": CONTEXT, **USER},
+    ),
+    (
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "GSSAPI",
+            "sasl_kerberos_service_name": "ours",
+            "sasl_kerberos_domain_name": "kafka.example.com",
+        },
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "GSSAPI",
+            "sasl_kerberos_service_name": "ours",
+            "sasl_kerberos_domain_name": "kafka.example.com",
+        },
+    ),
+    # librdkafka
+    (
+        {
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanisms": "GSSAPI",
+            "sasl.kerberos.service.name": "ours",
+            "sasl.kerberos.principal": "alice@EXAMPLE.TEST",
+            "sasl.kerberos.keytab": "/etc/alice.keytab",
+        },
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "GSSAPI",
+            "sasl_kerberos_service_name": "ours",
+            "sasl_kerberos_principal": "alice@EXAMPLE.TEST",
+            "sasl_kerberos_keytab": "/etc/alice.keytab",
+        },
     ),
     # kafka-python
     (
@@ -228,11 +260,12 @@ PORTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("theirs", "ours"), PORTED, ids=["aiokafka", "kafka-python"])
+@pytest.mark.parametrize(("theirs", "ours"), PORTED, ids=["aiokafka", "aiokafka-kerberos", "librdkafka-kerberos", "kafka-python"])
 def test_arguments_about_security_of_other_clients(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """They are taken by their names, as arguments and in a mapping."""
     expected = ProducerConfig(client_id="mine", **ours)
-    assert aioproducer.Producer(client_id="mine", **theirs).config == expected
+    if not any("." in name for name in theirs):
+        assert aioproducer.Producer(client_id="mine", **theirs).config == expected
     assert ProducerConfig.from_mapping({"client.id": "mine", **theirs}) == expected
 
 

@@ -18,13 +18,13 @@ from aioproducer import Producer
 from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.secret import Secret
-from aioproducer.secure_options import SecureOptions, is_secret
+from aioproducer.secure_options import SECURE_NAMES, is_secret
 from aioproducer.testing import RecordingProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = [field.name for field in dataclasses.fields(SecureOptions)]
+NAMES = [*SECURE_NAMES]
 SECRETS = [name for name in NAMES if is_secret(OPTIONS[name].kind)]
 SASL: dict[str, Any] = {
     "security_protocol": "SASL_SSL",
@@ -33,6 +33,7 @@ SASL: dict[str, Any] = {
     "sasl_password": "canary-alice",
 }
 PLAIN = SASL | {"sasl_mechanism": "PLAIN"}
+KERBEROS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
 TLS: dict[str, Any] = {"security_protocol": "SSL"}
 KEY = "-----BEGIN PRIVATE KEY-----\ncanary-key\n-----END PRIVATE KEY-----\n"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -66,7 +67,20 @@ def test_without_any() -> None:
     made = config()
     assert made.security_protocol == "PLAINTEXT"
     given = {"security_protocol", "ssl_endpoint_identification_algorithm", "ssl_enabled_protocols", "ssl_cipher_suites", "sasl_token_auth"}
+    given |= {"sasl_kerberos_service_name"}
     assert {name for name in NAMES if getattr(made, name) is not None} == given
+
+
+def test_kerberos() -> None:
+    """Nothing is needed but the mechanism; a keytab may be a path."""
+    made = config(**KERBEROS)
+    assert (made.sasl_kerberos_service_name, made.sasl_kerberos_domain_name) == ("kafka", None)
+    assert (made.sasl_kerberos_principal, made.sasl_kerberos_keytab) == (None, None)
+    made = config(**KERBEROS, sasl_kerberos_principal="alice/a@B.TEST", sasl_kerberos_keytab=pathlib.Path("/etc/a.keytab"))
+    assert (made.sasl_kerberos_principal, made.sasl_kerberos_keytab) == ("alice/a@B.TEST", "/etc/a.keytab")
+    assert pickle.loads(pickle.dumps(made)) == made
+    # aiokafka's and kafka-python's defaults say nothing
+    assert ProducerConfig.of(None, {"sasl_kerberos_service_name": "kafka", "sasl_kerberos_domain_name": None}) == config()
 
 
 @pytest.mark.parametrize("written", ["sasl_ssl", " SASL_SSL\n", "Sasl_Ssl"])
@@ -107,7 +121,17 @@ def test_values_that_are_read(name: str, given: Any, held: Any) -> None:
         ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or"),
         ("sasl_mechanism", "SCRAM", "sasl_mechanism='SCRAM': it is PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"),
         ("sasl_mechanism", "oauthbearer", "sasl_mechanism=OAUTHBEARER is for a later version of aioproducer"),
-        ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
+        ("sasl_kerberos_service_name", None, "sasl_kerberos_service_name must be a string, not NoneType"),
+        (
+            "sasl_kerberos_service_name",
+            "kafka/broker",
+            "sasl_kerberos_service_name='kafka/broker': it is a name without '@', '/' and blanks",
+        ),
+        ("sasl_kerberos_domain_name", "a@b", "sasl_kerberos_domain_name='a@b': it is a name without '@'"),
+        ("sasl_kerberos_principal", " ", "sasl_kerberos_principal is empty"),
+        ("sasl_kerberos_principal", "ali\0ce", "a character that cannot be printed"),
+        ("sasl_kerberos_keytab", "${env:KEYTAB}", "sasl_kerberos_keytab=.*references are read in secret options and sasl_username alone"),
+        ("sasl_kerberos_keytab", 1, "sasl_kerberos_keytab must be a string, not int"),
         ("sasl_mechanism", "AWS_MSK_IAM", "sasl_mechanism=AWS_MSK_IAM is for a later version"),
         ("sasl_username", "", "sasl_username is empty: leave it out"),
         ("sasl_username", b"alice", "sasl_username must be a string, not bytes"),
@@ -242,6 +266,14 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
     ({**SASL, "sasl_username": None}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_username and sasl_password: sasl_username is not given"),
     ({**SASL, "sasl_password": ""}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_password, which is empty"),
     ({**PLAIN, "sasl_token_auth": True}, "sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN"),
+    ({**SASL, "sasl_kerberos_keytab": "/a"}, "sasl_kerberos_keytab is for sasl_mechanism=GSSAPI, and sasl_mechanism=SCRAM-SHA-256"),
+    ({**SASL, "sasl_kerberos_principal": "a"}, "sasl_kerberos_principal is for sasl_mechanism=GSSAPI"),
+    ({**SASL, "sasl_kerberos_service_name": "a"}, "sasl_kerberos_service_name is for sasl_mechanism=GSSAPI"),
+    ({**SASL, "sasl_kerberos_domain_name": "a"}, "sasl_kerberos_domain_name is for sasl_mechanism=GSSAPI"),
+    ({**SASL, "sasl_mechanism": "GSSAPI"}, "sasl_username is not for sasl_mechanism=GSSAPI: the client's name is sasl_kerberos_principal"),
+    ({**KERBEROS, "sasl_password": "canary-a"}, "sasl_password is not for sasl_mechanism=GSSAPI: its key is in a keytab"),
+    ({**KERBEROS, "sasl_token_auth": True}, "sasl_token_auth is not for sasl_mechanism=GSSAPI"),
+    ({"sasl_kerberos_keytab": "/a"}, "sasl_kerberos_keytab needs SASL, and security_protocol is PLAINTEXT by default"),
     # other options, with a secret beside them
     ({**SASL, "linger_ms": -1}, "linger_ms=-1"),
     ({**SASL, "acks": 1, "enable_idempotence": True}, "enable_idempotence needs acks=all"),
@@ -251,7 +283,7 @@ NAMELESS: list[tuple[dict[str, Any], str]] = [
     ({**SASL, "sasl_pasword": "canary-b"}, "unknown option 'sasl_pasword'; did you mean 'sasl_password'"),
     ({**SASL, "password": "canary-b"}, "unknown option 'password'"),
     ({**SASL, "ssl_key": KEY}, "'ssl_key' has no place here"),
-    ({**SASL, "sasl_oauthbearer_client_secret": "canary-b"}, "'sasl_oauthbearer_client_secret' has no place here: OAuth and Kerberos"),
+    ({**SASL, "sasl_oauthbearer_client_secret": "canary-b"}, "'sasl_oauthbearer_client_secret' has no place here: OAuth options are"),
     ({**SASL, "sasl_plain_password": "canary-b"}, "'sasl_password' and 'sasl_plain_password' are both sasl_password: keep one"),
     ({**SASL, "sasl_jaas_config": "canary-b"}, "sasl_jaas_config: it does not end with ';'"),
     (

@@ -39,7 +39,7 @@ def _of_broker(config: ProducerConfig, node: BrokerNode, now: float) -> BrokerSe
         cipher=cipher,
         certificate_ends_at=certificate_ends_at,
         mechanism=config.sasl_mechanism,
-        principal=user.reference if isinstance(user := config.sasl_username, Secret) else user,
+        principal=user.reference if isinstance(user := config.sasl_username or config.sasl_kerberos_principal, Secret) else user,
         session_seconds_left=max(min(ends) - now, 0.0) if ends else None,
         last_refusal=str(refusals[0]) if refusals else None,
     )

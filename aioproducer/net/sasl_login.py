@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.net.connection import Connection
+    from aioproducer.net.kerberos import Kerberos
     from aioproducer.sasl.steps import AskBroker, Mechanism
 
 __all__ = ["SaslLogin"]
@@ -31,10 +32,11 @@ class SaslLogin:
     """Authenticates the connections of one producer with the same credentials.
 
     Args:
-        mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or GSSAPI, which has neither username nor password.
         username: or a reference to it. Error texts show it.
         password: or a reference to it, which is read at each authentication.
         token_auth: the credentials are the id and the HMAC of a delegation token (KIP-48), for SCRAM alone.
+        kerberos: makes the mechanism GSSAPI of each connection; None: it is another mechanism.
         chance: returns a random number in [0, 1), for the times of renewals.
 
     Attributes:
@@ -46,11 +48,19 @@ class SaslLogin:
     """
 
     def __init__(
-        self, mechanism: str, username: str | Secret, password: Secret | None, *, token_auth: bool = False, chance: Callable[[], float]
+        self,
+        mechanism: str,
+        username: str | Secret,
+        password: Secret | None,
+        *,
+        token_auth: bool = False,
+        kerberos: Kerberos | None = None,
+        chance: Callable[[], float],
     ) -> None:
         self.mechanism = mechanism
         self.chance = chance
-        self._mechanism = _mechanism(mechanism, username, password, token_auth=token_auth)
+        self._kerberos = kerberos
+        self._mechanism = _mechanism(mechanism, username, password, token_auth=token_auth) if kerberos is None else None
         # The slow steps that run, by their names.
         self._running: dict[str, asyncio.Future[Any]] = {}
 
@@ -67,11 +77,14 @@ class SaslLogin:
         Raises:
             CredentialsRefused: the broker refuses the credentials.
             BrokerNotTrusted: the broker breaks the rules of the mechanism.
+            TokenUnavailable: there is no ticket.
             AuthenticationFailed: the broker answers another error.
             TransportError: the connection ended, the time is over, or the credentials could not be read.
         """
         began_at = asyncio.get_running_loop().time()
-        steps = handshake(self._mechanism, connection.versions)
+        mechanism = self._mechanism if self._kerberos is None else self._kerberos.mechanism(connection.host)
+        assert mechanism is not None
+        steps = handshake(mechanism, connection.versions)
         held: HeldRequests | None = None
         result: Any = None
         try:
@@ -93,13 +106,14 @@ class SaslLogin:
 
     async def _take(self, step: SlowStep, connection: Connection, timeout: float) -> Any:
         """Take a slow step in a thread; connections that need the same one share it."""
+        connection.slow_step = step.name
         running = self._running.get(step.name)
         if running is None:
             running = self._running[step.name] = in_daemon_thread(step.function, "sasl")
             running.add_done_callback(partial(self._forget, step.name))
         try:
             async with asyncio.timeout(timeout) as timer:
-                return await asyncio.shield(running)
+                result = await asyncio.shield(running)
         except TimeoutError as error:
             if not timer.expired():
                 raise
@@ -109,6 +123,8 @@ class SaslLogin:
         # the text names the reference
         except (ConfigError, OSError) as error:
             raise ConnectionLost(f"{connection.where}: the credentials cannot be read: {error}") from error
+        connection.slow_step = ""
+        return result
 
     def _forget(self, name: str, running: asyncio.Future[Any]) -> None:
         if self._running.get(name) is running:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.net.kerberos import Kerberos, KerberosSettings
 from aioproducer.net.login_gate import LoginGate
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
+from aioproducer.sasl.gssapi import Gssapi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +35,11 @@ class Security:
 
 
 def security_of(config: ProducerConfig, chance: Callable[[], float]) -> Security | None:
-    """Return the security that a producer's options ask for; None: PLAINTEXT. `chance` returns a random number in [0, 1)."""
+    """Return the security that a producer's options ask for; None: PLAINTEXT. `chance` returns a random number in [0, 1).
+
+    Raises:
+        ConfigError: GSSAPI needs a package that is not installed.
+    """
     tls = sasl = None
     if config.security_protocol in {"SSL", "SASL_SSL"}:
         options: dict[str, Any] = {name: getattr(config, name) for name in TlsSettings._fields}
@@ -41,5 +47,8 @@ def security_of(config: ProducerConfig, chance: Callable[[], float]) -> Security
     if config.security_protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
         user: Any = config.sasl_username
         password: Any = config.sasl_password
-        sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, chance=chance)
+        kerberos = None
+        if config.sasl_mechanism == Gssapi.name:
+            kerberos = Kerberos(KerberosSettings(*(getattr(config, f"sasl_kerberos_{name}") for name in KerberosSettings._fields)))
+        sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, kerberos=kerberos, chance=chance)
     return None if tls is None and sasl is None else Security(tls, sasl)

@@ -12,7 +12,7 @@ The listeners, by the names that `address` takes:
     PLAINTEXT               for the node itself, its tools and `KafkaServer`'s methods; User:ANONYMOUS
     SSL                     TLS without a client certificate; User:ANONYMOUS
     MTLS                    TLS with `ssl.client.auth=required`; the principal is the certificate's common name
-    SASL_PLAINTEXT          PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, the latter two with delegation tokens, too
+    SASL_PLAINTEXT          PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, the latter two with delegation tokens, too; with `kerberos` GSSAPI
     SASL_SSL                the same over TLS
     SESSIONS_PLAINTEXT      as SASL_PLAINTEXT, with `connections.max.reauth.ms`
     SESSIONS_SSL            as SASL_SSL, with `connections.max.reauth.ms`
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aioproducer.testing.certificates import Certificate, CertificateAuthority, CertificateFiles
+    from aioproducer.testing.kdc import BrokerKerberos
 
 __all__ = ["ADVERTISED_HOST", "LISTENERS", "KafkaSecurity", "Listener", "ServerCertificates"]
 
@@ -63,6 +64,7 @@ class KafkaSecurity:
         acls: whether users may do only what ACLs allow (StandardAuthorizer).
         super_users: users without the limits of ACLs; User:ANONYMOUS, which administrates the node, is always one of them.
         key_type: "ecdsa" or "rsa", for every key.
+        kerberos: the node's principal and realm, for GSSAPI (see `aioproducer.testing.kdc`); None: the node has no GSSAPI.
 
     Raises:
         ValueError: a name or password that Kafka's own files cannot hold.
@@ -73,6 +75,7 @@ class KafkaSecurity:
     acls: bool = False
     super_users: tuple[str, ...] = ()
     key_type: Literal["ecdsa", "rsa"] = "ecdsa"
+    kerberos: BrokerKerberos | None = None
 
     def __post_init__(self) -> None:
         if self.session_ms <= 0:
@@ -93,6 +96,10 @@ class KafkaSecurity:
             for word in ("--add-scram", f"{mechanism}=[name={user},password={password},iterations={_ITERATIONS}]")
         ]
 
+    def jvm_options(self) -> list[str]:
+        """Return what Java's command line needs besides."""
+        return [] if self.kerberos is None else [f"-Djava.security.krb5.conf={self.kerberos.config}"]
+
     def settings(self, certificates: ServerCertificates) -> dict[str, object]:
         """Return the node's properties besides its listeners and ports."""
         made: dict[str, object] = {
@@ -107,7 +114,7 @@ class KafkaSecurity:
         }
         for name, protocol in LISTENERS.items():
             if protocol.startswith("SASL_"):
-                made |= self._sasl(f"listener.name.{name.lower()}")
+                made |= self._sasl(f"listener.name.{name.lower()}") | self._gssapi(f"listener.name.{name.lower()}")
             if name.startswith("SESSIONS_"):
                 made[f"listener.name.{name.lower()}.connections.max.reauth.ms"] = self.session_ms
         if self.acls:
@@ -118,9 +125,18 @@ class KafkaSecurity:
     def _sasl(self, prefix: str) -> dict[str, object]:
         users = " ".join(f'user_{user}="{_escaped(password)}"' for user, password in self.users.items())
         return {
-            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM)),
+            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM, *([] if self.kerberos is None else ["GSSAPI"]))),
             f"{prefix}.plain.sasl.jaas.config": f"{_PACKAGE}.plain.PlainLoginModule required {users};",
             **{f"{prefix}.{name.lower()}.sasl.jaas.config": f"{_PACKAGE}.scram.ScramLoginModule required;" for name in _SCRAM},
+        }
+
+    def _gssapi(self, prefix: str) -> dict[str, object]:
+        if self.kerberos is None:
+            return {}
+        login = f'useKeyTab=true storeKey=true keyTab="{self.kerberos.keytab}" principal="{self.kerberos.principal}"'
+        return {
+            f"{prefix}.gssapi.sasl.jaas.config": f"com.sun.security.auth.module.Krb5LoginModule required {login};",
+            f"{prefix}.sasl.kerberos.service.name": self.kerberos.principal.partition("/")[0],
         }
 
 

@@ -82,7 +82,7 @@ class KafkaServer:
         self._features = dict(features or {})
         self._start_timeout = start_timeout
         self._cluster_id = new_cluster_id()
-        self._node = KafkaNode(version, heap=heap, jvm_options=jvm_options)
+        self._node = KafkaNode(version, heap=heap, jvm_options=(*jvm_options, *([] if security is None else security.jvm_options())))
         self._security = security
         self._certificates: ServerCertificates | None = None
         self._admin = SecurityAdmin(self, {} if security is None else security.users)

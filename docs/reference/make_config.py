@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import pathlib
 from typing import TYPE_CHECKING
 
 from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.option_names import NOT_HERE
-from aioproducer.secure_options import SecureOptions
+from aioproducer.secure_options import SECURE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,8 +67,11 @@ nowhere else; any other text, as Azure's `$ConnectionString`, stands for itself.
 An option that the protocol does not use is an error, as is one that contradicts another; a value that is another client's default
 (`sasl_mechanism="PLAIN"` without SASL, None) is left out.
 
-- `SASL_PLAINTEXT` and `SASL_SSL` need `sasl_mechanism`, `sasl_username` and `sasl_password`. `sasl.jaas.config` stands for the last two:
-  `PlainLoginModule` or `ScramLoginModule`; its `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a warning.
+- `SASL_PLAINTEXT` and `SASL_SSL` need `sasl_mechanism`, and PLAIN and SCRAM need `sasl_username` and `sasl_password`. `sasl.jaas.config`
+  stands for the last two: `PlainLoginModule` or `ScramLoginModule`; its `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a
+  warning.
+- GSSAPI has neither of the two, and needs no option: tickets come from the ticket cache. `Krb5LoginModule` in `sasl.jaas.config` is read into
+  the options of Kerberos (`keyTab`, `principal`, `serviceName`; what Java needs besides is left out).
 - `ssl_context` is alone: other `ssl_` options are an error beside it, but for `ssl_endpoint_identification_algorithm`.
 - The client's key is in one of `ssl_keystore_location` (with its certificates), `ssl_keystore_key` with `ssl_keystore_certificate_chain`, or
   `ssl_key_location` with `ssl_certificate_location`.
@@ -80,15 +82,14 @@ An option that the protocol does not use is an error, as is one that contradicts
 NOT_HERE_HEAD = """\
 ## Names that are known and no option here
 
-`from_mapping` and `Producer` say for each of these why; an unknown name raises too, with the nearest known one. Names of Kerberos and OAuth
-are left out where they have the default of aiokafka's and kafka-python's arguments (`sasl_kerberos_service_name="kafka"`, None).
+`from_mapping` and `Producer` say for each of these why; an unknown name raises too, with the nearest known one. Names of OAuth
+are left out where they have the default of aiokafka's and kafka-python's arguments (None).
 """
 
 
 def page() -> str:
     """The whole page."""
     defaults = ProducerConfig()
-    security = {field.name for field in dataclasses.fields(SecureOptions)}
     rows = {
         name: (f"`{name}`", _default(getattr(defaults, name)), one.kind.values, one.doc, _others(name, one))
         for name, one in OPTIONS.items()
@@ -98,10 +99,10 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            _table(head, [row for name, row in rows.items() if name not in security]),
+            _table(head, [row for name, row in rows.items() if name not in SECURE_NAMES]),
             CONFLICTS,
             SECURITY,
-            _table(head, [row for name, row in rows.items() if name in security]),
+            _table(head, [row for name, row in rows.items() if name in SECURE_NAMES]),
             SECRETS,
             NOT_HERE_HEAD,
             _table(("names", "why"), missing).rstrip("\n") + "\n",

@@ -15,6 +15,7 @@ import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
+from aioproducer.testing.security.kerberos import GssapiServer
 from aioproducer.testing.security.mechanisms import PlainServer, Refusal, ScramServer
 from aioproducer.testing.security.tls_contexts import server_context
 from aioproducer.wire.api import ApiKey
@@ -69,6 +70,8 @@ class BrokerSecurity:
         """Return a server for one exchange. It looks for users when a token comes."""
         if mechanism == "PLAIN":
             return PlainServer(self.accounts)
+        if mechanism == "GSSAPI":
+            return GssapiServer(self.accounts)
         # numbers instead of chance: a run in virtual time repeats byte for byte
         nonce = hashlib.sha256(b"nonce %d" % next(self._nonces)).hexdigest()[:32]
         return ScramServer(mechanism, lambda name, is_token: self.accounts.scram(mechanism, name, is_token=is_token, now=now), nonce)

@@ -14,6 +14,8 @@ SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SAS
 ClientAuth: TypeAlias = Literal["none", "requested", "required"]
 TlsVersion: TypeAlias = Literal["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+# What a listener may have besides, if it is named.
+_MORE_MECHANISMS: Final = ("GSSAPI",)
 _LEAST_ITERATIONS: Final = 4096  # as Kafka's ScramMechanism
 
 
@@ -80,7 +82,8 @@ class ListenerSecurity:
     Args:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         users: passwords by user; `ClusterSecurity.grant` and `revoke` change them while the cluster runs.
-        mechanisms: the enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.
+        mechanisms: the enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; also GSSAPI, for clients whose package `gssapi` is
+            `aioproducer.testing.security.kerberos.ScriptedGssapi`.
         session_ms: the length of a session (Kafka's `connections.max.reauth.ms`); 0: sessions do not end.
         scram_iterations: the iteration count of the users' SCRAM credentials, from 4096 on.
         tls: the TLS of SSL and SASL_SSL. Without it, the cluster makes an authority and a certificate for its brokers' addresses, which
@@ -97,9 +100,10 @@ class ListenerSecurity:
     def __post_init__(self) -> None:
         if self.protocol not in get_args(SecurityProtocol):
             raise ValueError(f"protocol is {', '.join(get_args(SecurityProtocol))}, not {self.protocol!r}")
-        unknown = [name for name in self.mechanisms if name not in MECHANISMS]
+        known = (*MECHANISMS, *_MORE_MECHANISMS)
+        unknown = [name for name in self.mechanisms if name not in known]
         if unknown:
-            raise ValueError(f"the fake has the mechanisms {', '.join(MECHANISMS)}, not {unknown[0]!r}")
+            raise ValueError(f"the fake has the mechanisms {', '.join(known)}, not {unknown[0]!r}")
         if self.session_ms < 0:
             raise ValueError(f"session_ms is 0 or more, not {self.session_ms}")
         if self.scram_iterations < _LEAST_ITERATIONS:
