@@ -15,5 +15,6 @@ _PACKAGE = (
     "" if find_spec("gssapi") else "gssapi is not installed: apt-get install gcc libkrb5-dev, then pip install 'aioproducer[kerberos]'"
 )
 
-NEEDS_KDC = [pytest.mark.kerberos, pytest.mark.skipif(bool(_PROGRAMS), reason=_PROGRAMS)]
+# `integration`, too: what runs tests without Java runs none with other programs either
+NEEDS_KDC = [pytest.mark.kerberos, pytest.mark.integration, pytest.mark.skipif(bool(_PROGRAMS), reason=_PROGRAMS)]
 NEEDS_KERBEROS = [*NEEDS_KDC, pytest.mark.skipif(bool(_PACKAGE), reason=_PACKAGE)]

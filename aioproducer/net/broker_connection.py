@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TransportError
+from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TokenUnavailable, TransportError
 from aioproducer.net.connection_setup import ConnectionSetup
 from aioproducer.net.tls import TlsStream
 
@@ -206,7 +206,7 @@ class BrokerConnection:
             connection = await self._attempt()
         except Exception as error:  # noqa: BLE001  (a resolver or dialer of the user's may raise anything: no broker is worth the producer)
             explained = _explained(error, self._broker)
-            if isinstance(explained, AuthenticationFailed):
+            if _is_refusal(explained):
                 self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=False)
             return explained
         # A dialer of the user's may suppress the cancellation by `close`. The node's id may belong to another node now.
@@ -244,7 +244,7 @@ class BrokerConnection:
 
     def _fail(self, cause: TransportError) -> None:
         self.failures += 1
-        self.refusals += isinstance(cause, AuthenticationFailed)
+        self.refusals += _is_refusal(cause)
         self.last_error = cause
         self._settings.observer.failed(self._broker, self._label, cause, self.failures)
         self._not_before = self._loop.time() + self._settings.reconnect.after(self.failures, self._settings.chance())
@@ -341,6 +341,11 @@ class BrokerConnection:
         self.close()
         for connection in tuple(self._setup.alive):
             connection.abort(ConnectionLost(f"{self._where}: the producer was stopped"))
+
+
+def _is_refusal(error: TransportError) -> bool:
+    """Return True if this client and the broker did not accept each other. Where there is no token, nobody was asked."""
+    return isinstance(error, AuthenticationFailed) and not isinstance(error, TokenUnavailable)
 
 
 def _explained(error: Exception, broker: Broker) -> TransportError:

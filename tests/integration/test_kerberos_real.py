@@ -18,7 +18,7 @@ from kerberized import NEEDS_KERBEROS
 from secured import Way, write_by_aiokafka
 
 from aioproducer import BootstrapFailed, Producer
-from aioproducer.errors import CredentialsRefused, TokenUnavailable
+from aioproducer.errors import CredentialsRefused
 from aioproducer.testing.kafka_security import KafkaSecurity
 from aioproducer.testing.kafka_thread import ServerThread
 from aioproducer.testing.kdc import Kdc
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.kafka_security import Listener
 
-pytestmark = [pytest.mark.integration, *NEEDS_KERBEROS]
+pytestmark = NEEDS_KERBEROS
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 LISTENERS: tuple[Listener, ...] = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -174,7 +174,6 @@ def refused(options: dict[str, Any]) -> BootstrapFailed:
 
     with pytest.raises(BootstrapFailed) as caught:
         asyncio.run(start())
-    assert "GSSAPI" not in str(caught.value) or "no Kerberos ticket" in str(caught.value)
     return caught.value
 
 
@@ -226,8 +225,9 @@ def test_a_keytab_of_another_principal(server: ServerThread, keytab: Path) -> No
     assert f"as bob@EXAMPLE.TEST: the keytab {keytab} has no key of this principal" in told
 
 
-def test_a_kdc_that_is_there_later(server: ServerThread, kdc: Kdc) -> None:
+def test_a_kdc_that_is_there_later(server: ServerThread, kdc: Kdc, caplog: pytest.LogCaptureFixture) -> None:
     """Retried as a fault of the network: a record that waits is written when the KDC is there."""
+    caplog.set_level("INFO", "aioproducer.events")
     kdc.add("early")
     options = ours(server, sasl_kerberos_keytab=kdc.keytab("early"))
     topic = fresh_topic(server)
@@ -235,16 +235,15 @@ def test_a_kdc_that_is_there_later(server: ServerThread, kdc: Kdc) -> None:
     async def main() -> int:
         kdc.stop()
         async with asyncio.timeout(_PATIENCE):
-            with pytest.raises(
-                BootstrapFailed, match=r"Cannot contact any KDC for realm 'EXAMPLE.TEST'; check that the KDC runs"
-            ) as caught:
+            with pytest.raises(BootstrapFailed, match=r"Cannot contact any KDC for realm 'EXAMPLE.TEST'; check that the KDC runs"):
                 await Producer(**options, max_block_ms=1000).start()
-            assert isinstance(caught.value.__cause__, (TokenUnavailable, type(None)))
+            caplog.clear()
             producer: Producer[Any, Any] = Producer(**options)
             await producer.start(wait=False)
             sending = asyncio.ensure_future(producer.send_and_wait(topic, b"x"))
-            while not producer.metrics().number("failed-authentication-total"):
+            while "cannot be reached: localhost" not in caplog.text:
                 await asyncio.sleep(0.01)
+            assert "no Kerberos ticket for kafka@localhost" in caplog.text
             kdc.start()
             told = await sending
             await producer.stop()

@@ -11,14 +11,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scripted import ScriptedStream
+from exchanges import authenticate
+from jumping import run, settle
+from nodes import Tasks, running
+from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
 from aioproducer.config import ProducerConfig
+from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TokenUnavailable
+from aioproducer.net.broker_node import BrokerNode
 from aioproducer.net.connection import Connection
 from aioproducer.net.kerberos import Kerberos, KerberosSettings
 from aioproducer.net.sasl_login import SaslLogin
-from aioproducer.net.security import security_of
+from aioproducer.net.security import Security, security_of
 from aioproducer.testing.security.accounts import Accounts
 from aioproducer.testing.security.kerberos import GssapiServer, ScriptedGssapi
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
@@ -155,6 +160,19 @@ def test_answers_of_a_broker_without_the_service_key(package: ScriptedGssapi) ->
         context.unwrap(bytes((*server.respond(b"")[:-1], 0x00)) + b"\1")
 
 
+def test_each_byte_of_the_broker_counts(package: ScriptedGssapi) -> None:
+    """A token or an offer with any byte changed, cut off or added is noticed, and is the broker's fault."""
+    for place in (0, 1):
+        for spoil in (lambda data: bytes((data[0] ^ 1, *data[1:])), lambda data: data[:-1], lambda data: data + b"x", lambda data: b""):
+            server = GssapiServer(Accounts({"alice": ""}, 4096))
+            answers: list[Any] = [server.respond, server.respond]
+            answers[place] = lambda token, server=server, spoil=spoil: spoil(server.respond(token))
+            with pytest.raises(BrokerNotTrusted, match="does not prove its identity"):
+                authenticate(kerberos().mechanism("broker"), *answers)
+            # the client's own ticket was good
+            assert server.claimed == ALICE
+
+
 def test_the_package_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One error, when the producer starts, which says what to install."""
     monkeypatch.setitem(sys.modules, "gssapi", None)
@@ -183,6 +201,53 @@ def test_the_package_is_not_imported_before_a_connection_is_made(package: Script
     kerberos().mechanism("broker")
 
 
+@pytest.mark.parametrize(
+    ("node_id", "canonical", "service"),
+    [(1, False, "kafka@broker"), (1, True, "kafka@broker"), (-1, False, "kafka@broker"), (-1, True, "kafka@broker.example.com")],
+)
+def test_the_ticket_is_for_the_name_that_tls_checks(package: ScriptedGssapi, node_id: int, canonical: bool, service: str) -> None:
+    """The advertised name, not the address that is dialled; of a bootstrap address the canonical name, if it is looked up."""
+
+    async def addresses(host: str, *_: Any, **__: Any) -> list[str]:
+        return ["broker.example.com."]
+
+    async def main() -> None:
+        dialer = ScriptedDialer(answers=answers(GssapiServer(Accounts({"alice": ""}, 4096))))
+        login = SaslLogin("GSSAPI", "", None, kerberos=kerberos(), chance=lambda: 0.5)
+        told = settings(dialer, security=Security(sasl=login), canonical_bootstrap=canonical)
+        tasks = Tasks()
+        node = BrokerNode(Broker(node_id, "broker", 9092), told, addresses, tasks.spawn, lambda _: None)
+        await node.control.connected(10)
+        node.close()
+        await tasks.end()
+
+    run(main())
+    assert package.opened[0].service == service
+
+
+def test_cancellation_at_every_await(package: ScriptedGssapi) -> None:
+    """The stream is closed wherever the attempt is cancelled, and nothing is left."""
+    authenticated = 0
+
+    async def main() -> None:
+        nonlocal authenticated
+        for steps in range(40):
+            dialer = ScriptedDialer(answers=answers(GssapiServer(Accounts({"alice": ""}, 4096))))
+            login, tasks = SaslLogin("GSSAPI", "", None, kerberos=kerberos(), chance=lambda: 0.5), Tasks()
+            async with running(dialer, security=Security(sasl=login), tasks=tasks) as node:
+                node.produce.request_connection()
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                authenticated += node.produce.connection is not None
+                node.close()
+                await settle()
+                assert all(stream.is_closing() for stream in dialer.streams)
+            assert tasks.alive == []
+
+    run(main())
+    assert 0 < authenticated < 40
+
+
 # Threads: in a loop with real time
 
 
@@ -190,7 +255,9 @@ def answers(server: GssapiServer) -> Any:
     """Return what answers SASL's requests of a scripted stream by a server of GSSAPI."""
 
     def answer(stream: ScriptedStream, asked: Any) -> None:
-        if asked.key is ApiKey.SASL_HANDSHAKE:
+        if asked.key is ApiKey.API_VERSIONS:
+            api_versions(stream, asked)
+        elif asked.key is ApiKey.SASL_HANDSHAKE:
             stream.answer(asked, message("SaslHandshake.response"))
         else:
             stream.answer(asked, message("SaslAuthenticate.response", auth_bytes=server.respond(asked.message.auth_bytes)))
