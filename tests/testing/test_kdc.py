@@ -32,7 +32,7 @@ def test_a_broker_of_a_realm(tmp_path: Path) -> None:
     kerberos = BrokerKerberos("kafka/localhost@EXAMPLE.TEST", tmp_path / "b.keytab", tmp_path / "krb5.conf")
     security = KafkaSecurity(users={"alice": "canary-alice"}, kerberos=kerberos)
     settings = security.settings(ServerCertificates.make(tmp_path, security))
-    assert settings["listener.name.sasl_ssl.sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,GSSAPI"
+    assert "GSSAPI" in str(settings["listener.name.sasl_ssl.sasl.enabled.mechanisms"]).split(",")
     assert f'keyTab="{tmp_path}/b.keytab"' in str(settings["listener.name.sasl_plaintext.gssapi.sasl.jaas.config"])
     assert settings["listener.name.sessions_ssl.sasl.kerberos.service.name"] == "kafka"
     assert security.jvm_options() == [f"-Djava.security.krb5.conf={tmp_path}/krb5.conf"]
