@@ -85,6 +85,8 @@ _CASES: Final[Mapping[int, _Case]] = {
     156: _Case("check that the KDC runs and can be reached from here"),
     **dict.fromkeys(_NO_CACHE, _Case(_NEW_TICKET)),
 }
+# One call of the library renews a ticket; others find the old one meanwhile.
+_RENEWED: Final = _Case("the library fetches a new one by the keytab, which the next attempt finds")
 _UNKNOWN: Final = _Case("see krb5.conf, and what kinit says")
 
 
@@ -166,6 +168,8 @@ class _Told(NamedTuple):
         if number in _NO_CACHE and self.keytab is not None:
             # the library says of a keytab that it cannot use just that there is no cache
             said, case = self._of_keytab(self.keytab)
+        elif number == _TICKET_EXPIRED and self.keytab is not None:
+            case = _RENEWED
         text = f"no Kerberos ticket for {self.service} as {self.principal}: {said}; {case.advice}"
         return (CredentialsRefused if case.is_final else TokenUnavailable)(text, "token", Gssapi.name)
 

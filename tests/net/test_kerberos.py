@@ -134,6 +134,14 @@ def test_credentials_that_expired(package: ScriptedGssapi) -> None:
     with pytest.raises(TokenUnavailable, match=r"the principal of the ticket cache: Unspecified GSS failure; run kinit"):
         opened(kerberos())
 
+    package.keytabs = {"/a.keytab": ALICE}
+    package.fail_credentials(11 << 16, 100_001, "Success")
+    with pytest.raises(
+        TokenUnavailable, match=r"the first principal of the keytab: Unspecified GSS failure; the library fetches a new one"
+    ):
+        opened(kerberos(keytab="/a.keytab"))
+    assert opened(kerberos(keytab="/a.keytab")).principal == ALICE
+
 
 def test_keytabs_that_cannot_be_used(package: ScriptedGssapi, tmp_path: Any) -> None:
     """The library says no more of them than "No credentials cache found"."""
