@@ -15,6 +15,7 @@ import runpy
 import shutil
 import sys
 import tarfile
+import tomllib
 from types import ModuleType
 
 import nox
@@ -69,6 +70,10 @@ OF_THE_PACKAGES_SOURCE = (
     "tests/test_mutants.py",
     "tests/test_packaging.py",
 )
+KERBEROS = ROOT / ".nox" / "kerberos"
+KERBEROS_TESTS = ("tests/testing/test_kdc.py", "tests/integration/test_kerberos_real.py")
+# CI counts a skip as a failure: there `kerberos` runs these tests, as gssapi is in no extra that the shared environment has.
+ELSEWHERE = ("-m", "not kerberos") if os.environ.get("CI") else ()
 LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP": "eager"}, "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"}}
 
 
@@ -84,9 +89,9 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """All tests: unit, integration, Spark."""
+    """All tests: unit, integration, Spark. Those with Kerberos say what they want where that is missing; in CI `kerberos` runs them."""
     need_java(session)
-    run(session, "python", "-m", "pytest", *session.posargs)
+    run(session, "python", "-m", "pytest", *ELSEWHERE, *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -131,7 +136,28 @@ def loops(session: nox.Session) -> None:
 def integration(session: nox.Session) -> None:
     """The tests against a real Kafka."""
     need_java(session)
-    run(session, "python", "-m", "pytest", "-m", "integration and not spark", *session.posargs)
+    chosen = "integration and not spark and not kerberos" if ELSEWHERE else "integration and not spark"
+    run(session, "python", "-m", "pytest", "-m", chosen, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def kerberos(session: nox.Session) -> None:
+    """The tests with a real KDC. The package gssapi is compiled for it, beside the shared environment: a minute, once."""
+    need_java(session)
+    programs = shared(session)
+    [wanted] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]["kerberos"]
+    made_of = digest(wanted, sys.version)
+    if not is_noted("kerberos", made_of):
+        shutil.rmtree(KERBEROS, ignore_errors=True)
+        settings = pathlib.Path(session.create_tmp()) / "build.cfg"
+        settings.write_text(f"[build_ext]\nparallel = {os.cpu_count() or 1}\n", encoding="utf-8")
+        # tests need no quick code; CFLAGS takes the place of -O3
+        env = {"CFLAGS": "-O0 -g0", "DIST_EXTRA_CONFIG": str(settings)}
+        install_words = ("-m", "pip", "install", "--progress-bar", "off", "--target", str(KERBEROS), wanted)
+        session.run(str(programs / "python"), *install_words, external=True, env=env)
+        note("kerberos", made_of)
+    path = os.pathsep.join(filter(None, [str(KERBEROS), os.environ.get("PYTHONPATH")]))
+    run(session, "python", "-m", "pytest", *(session.posargs or KERBEROS_TESTS), env={"PYTHONPATH": path})
 
 
 @nox.session(venv_backend="none")

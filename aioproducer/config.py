@@ -38,9 +38,8 @@ from aioproducer.options import (
 )
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.secure_conflicts import settle_security
-from aioproducer.secure_options import SecureOptions, hides_secrets
+from aioproducer.secure_options import SECURE_NAMES, SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
-from aioproducer.token_options import TokenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -423,12 +422,10 @@ class ProducerConfig(SecureOptions):
         return cls(**options_of(mapping, OPTIONS))
 
 
-_SECURE: Final = {field.name for field in dataclasses.fields(SecureOptions)}
-_OF_TOKENS: Final = {field.name for field in dataclasses.fields(TokenOptions)}
-# Options of security come last, and those of tokens behind them.
+_OPTIONS: Final = {field.name: field.metadata["option"] for field in dataclasses.fields(ProducerConfig)}
+# Options of security come last: those of TLS and SASL, of tokens, of Kerberos.
 OPTIONS: Final[Mapping[str, Option]] = {
-    field.name: field.metadata["option"]
-    for field in sorted(dataclasses.fields(ProducerConfig), key=lambda field: (field.name in _SECURE) + (field.name in _OF_TOKENS))
+    name: _OPTIONS[name] for name in (*(name for name in _OPTIONS if name not in SECURE_NAMES), *SECURE_NAMES)
 }
 
 

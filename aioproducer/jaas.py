@@ -15,7 +15,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.secret import Secret, is_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Login", "read_jaas"]
 
@@ -24,8 +24,8 @@ _MODULES: Final = {
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
     "software.amazon.msk.auth.iam.IAMLoginModule": "AWS_MSK_IAM",
+    "com.sun.security.auth.module.Krb5LoginModule": "GSSAPI",
 }
-_LATER: Final = ("Krb5LoginModule",)
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _USERNAME: Final = "username"
 _PASSWORD: Final = "password"  # noqa: S105  (the option's name)
@@ -47,11 +47,32 @@ _AWS: Final = {
     "awsMaxRetries": None,
     "awsMaxBackOffTimeMs": None,
 }
+# Of Kerberos: what is an option here, by its name here; and flags, of which `True` must be true, `False` must be false, None may be either.
+_KEYTAB: Final = "keyTab"
+_TICKET_CACHE: Final = "ticketCache"
+_KERBEROS: Final = {
+    _KEYTAB: "sasl_kerberos_keytab",
+    "principal": "sasl_kerberos_principal",
+    "serviceName": "sasl_kerberos_service_name",
+}
+_KERBEROS_FLAGS: Final[Mapping[str, bool | None]] = {
+    "useKeyTab": None,
+    "useTicketCache": None,
+    "storeKey": None,
+    "doNotPrompt": None,
+    "renewTGT": None,
+    "refreshKrb5Config": None,
+    "debug": None,
+    "isInitiator": True,
+    "useFirstPass": False,
+    "tryFirstPass": False,
+}
 _OPTIONS: Final = {
     "PLAIN": (_USERNAME, _PASSWORD),
     "SCRAM": (_USERNAME, _PASSWORD, _TOKEN_AUTH),
     "OAUTHBEARER": (*_BEARER, _EXTENSION),
     "AWS_MSK_IAM": tuple(_AWS),
+    "GSSAPI": (*_KERBEROS, *_KERBEROS_FLAGS, _TICKET_CACHE),
 }
 # Only what looks like a Java class of this kind is quoted in an error, as any other first word may be a password.
 _CLASS: Final = re.compile(r"(?:[a-z_]\w*\.)+[A-Z]\w*LoginModule")
@@ -73,7 +94,7 @@ class Login(NamedTuple):
 
     Attributes:
         module: the class of the login module.
-        family: "PLAIN", "SCRAM", "OAUTHBEARER" or "AWS_MSK_IAM", the mechanisms that the module is for.
+        family: "PLAIN", "SCRAM", "OAUTHBEARER", "AWS_MSK_IAM" or "GSSAPI", the mechanisms that the module is for.
         username: the name, or a reference to it; None: the text has none.
         password: None: the text has none.
         token_auth: True if the two are a delegation token.
@@ -151,12 +172,11 @@ def _module(tokens: list[_Token]) -> Login | str:
     if family is None:
         if _CLASS.fullmatch(name) is None:
             return f"its first word is not the class of a login module: {' or '.join(_MODULES)}"
-        later = " is for a later version of aioproducer" if name.rpartition(".")[2] in _LATER else " is not known here"
-        return f"{name}{later}: it is {' or '.join(_MODULES)}"
+        return f"{name} is not known here: it is {' or '.join(_MODULES)}"
     if len(tokens) == 1 or tokens[1].text.lower() not in _FLAGS:
         return f"behind the class of the login module stands one of {', '.join(_FLAGS)}"
     options = _options(tokens[2:], _OPTIONS[family])
-    return options if isinstance(options, str) else _of_options(name, options)
+    return options if isinstance(options, str) else _READERS[family](name, options)
 
 
 def _options(tokens: list[_Token], known: tuple[str, ...]) -> dict[str, str] | str:
@@ -191,12 +211,14 @@ def _of_bearer(module: str, options: Mapping[str, str]) -> Login:
     return Login(module, _MODULES[module], None, None, token_auth=False, others=others)
 
 
-def _of_options(module: str, options: Mapping[str, str]) -> Login | str:
-    if _MODULES[module] == "OAUTHBEARER":
-        return _of_bearer(module, options)
-    if _MODULES[module] == "AWS_MSK_IAM":
-        others = {ours: options[name] for name, ours in _AWS.items() if ours is not None and name in options}
-        return Login(module, _MODULES[module], None, None, token_auth=False, others=others)
+def _of_aws(module: str, options: Mapping[str, str]) -> Login:
+    """Return what the module of Amazon MSK's IAM is given."""
+    others = {ours: options[name] for name, ours in _AWS.items() if ours is not None and name in options}
+    return Login(module, _MODULES[module], None, None, token_auth=False, others=others)
+
+
+def _of_password(module: str, options: Mapping[str, str]) -> Login | str:
+    """Return what the modules of PLAIN and SCRAM are given."""
     flag = options.get(_TOKEN_AUTH, "false").lower()
     if flag not in {"true", "false"}:
         return f"{_TOKEN_AUTH} is true or false"
@@ -209,3 +231,28 @@ def _of_options(module: str, options: Mapping[str, str]) -> Login | str:
         None if password is None else Secret(password),
         flag == "true",
     )
+
+
+def _of_kerberos(module: str, options: Mapping[str, str]) -> Login | str:
+    """Return what the module of Kerberos is given. Tickets are renewed by themselves here, and no password is asked for."""
+    for name, wanted in _KERBEROS_FLAGS.items():
+        flag = options.get(name, "").lower()
+        if flag not in {"", "true", "false"}:
+            return f"{name} is true or false"
+        if flag and wanted is not None and (flag == "true") is not wanted:
+            return f"{name} has to be {str(wanted).lower()} here: leave it out"
+    if _TICKET_CACHE in options:
+        return f"{_TICKET_CACHE} has no place here: set the variable KRB5CCNAME"
+    if (options.get("useKeyTab", "").lower() == "true") is not (_KEYTAB in options):
+        return f"useKeyTab=true and {_KEYTAB} need each other"
+    others = {_KERBEROS[name]: value for name, value in options.items() if name in _KERBEROS}
+    return Login(module, _MODULES[module], None, None, token_auth=False, others=others)
+
+
+_READERS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Login | str]]] = {
+    "PLAIN": _of_password,
+    "SCRAM": _of_password,
+    "OAUTHBEARER": _of_bearer,
+    "AWS_MSK_IAM": _of_aws,
+    "GSSAPI": _of_kerberos,
+}

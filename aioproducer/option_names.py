@@ -36,7 +36,6 @@ _BREAKERS_OPTIONS: Final = "circuit_breaker_options"
 # The only name of KIP-693 that differs from the field's.
 _BREAKERS: Final = {"mute.retry.interval": "circuit_breaker_mute_retry_interval_ms"}
 
-_LATER_IS: Final = "for a later version of aioproducer; leave it out"
 # The first row that matches a name gives its reason.
 NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
@@ -69,7 +68,11 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "give sasl_oauthbearer_token a function that makes such a token, or asks for it",
         ("sasl.oauthbearer.config", "sasl.oauthbearer.metadata.authentication.type", "enable.sasl.oauthbearer.unsecure.jwt"),
     ),
-    (f"Kerberos is {_LATER_IS}", ("sasl.kerberos.*",)),
+    (
+        "tickets come from the keytab or the ticket cache, and are renewed by themselves; leave it out",
+        ("sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin", "sasl.kerberos.ticket.renew.*"),
+    ),
+    ("give sasl_kerberos_service_name, and sasl_kerberos_domain_name if all brokers have one", ("sasl.kerberos.name",)),
     (
         "classes of Java have no place here: give sasl_oauthbearer_token a function",
         ("sasl.login.callback.handler.class", "sasl.login.class", "sasl.client.callback.handler.class", "oauth*"),

@@ -7,11 +7,14 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.kerberos_options import GSSAPI
 from aioproducer.msk_options import AWS_MSK_IAM, check_msk
 from aioproducer.secure_options import Assumed
 from aioproducer.token_conflicts import OF_ENDPOINTS, check_endpoint_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aioproducer.secure_options import SecureOptions
 
 __all__ = ["settle_security"]
@@ -26,10 +29,19 @@ _TOKEN_SOURCES: Final = ("sasl_oauthbearer_token", "sasl_oauthbearer_token_endpo
 # The beginnings of options that are for OAUTHBEARER alone.
 _OF_TOKENS: Final = ("sasl_oauthbearer_", "sasl_login_", *OF_ENDPOINTS)
 _OF_SASL: Final = ("sasl_", *OF_ENDPOINTS)
+# The mechanism that alone uses the options with a beginning.
+_OF_MECHANISM: Final[Mapping[str, str | tuple[str, ...]]] = {AWS_MSK_IAM: "sasl_aws_", _TOKENS: _OF_TOKENS, GSSAPI: "sasl_kerberos_"}
 # What a mechanism sends as it is, and what else to do than to encrypt it.
 _UNENCRYPTED: Final = {"PLAIN": ("password", ", or SCRAM"), _TOKENS: ("token", "")}
-# Options of the mechanisms that have a user and a password.
-_OF_PASSWORDS: Final = ("sasl_username", "sasl_password", "sasl_token_auth")
+# Why other mechanisms have no options of a user and a password.
+_NO_PASSWORD: Final[Mapping[str, Mapping[str, str]]] = {
+    _TOKENS: dict.fromkeys(("sasl_username", "sasl_password", "sasl_token_auth"), "it has a token"),
+    GSSAPI: {
+        "sasl_username": "the client's name is sasl_kerberos_principal",
+        "sasl_password": "the key is in a keytab (sasl_kerberos_keytab), or the ticket in the ticket cache",
+        "sasl_token_auth": "brokers take delegation tokens by SCRAM alone",
+    },
+}
 _ENDPOINT: Final = "ssl_endpoint_identification_algorithm"
 # aiokafka's default, which says nothing without SASL.
 _MECHANISM_BY_DEFAULT: Final = "PLAIN"
@@ -173,28 +185,34 @@ def _check_sasl(config: SecureOptions) -> None:
     if mechanism is None:
         raise ConfigError(
             f"security_protocol={protocol} needs sasl_mechanism, which has no default here: give PLAIN (aiokafka's default), SCRAM-SHA-256, "
-            "SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"
+            "SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM, or GSSAPI for Kerberos"
         )
     if mechanism == AWS_MSK_IAM:
         check_msk(config, _given(config, "sasl_"))
         return
-    for name in _given(config, "sasl_aws_"):
-        raise ConfigError(f"{name} is for sasl_mechanism={AWS_MSK_IAM}, and sasl_mechanism={mechanism}. Leave {name} out")
+    _check_mechanism(config, mechanism)
     if mechanism == _TOKENS:
         _check_tokens(config)
-    else:
+    elif mechanism != GSSAPI:
         _check_password(config, mechanism)
     what = _UNENCRYPTED.get(mechanism)
     if what is not None and protocol not in _TLS:
         _log.warning("sasl_mechanism=%s with security_protocol=%s sends the %s unencrypted: use SASL_SSL%s.", mechanism, protocol, *what)
 
 
+def _check_mechanism(config: SecureOptions, mechanism: str) -> None:
+    """Check that the mechanism uses each option that is given."""
+    for name in _given(config, _OF_SASL):
+        for user, beginnings in _OF_MECHANISM.items():
+            if mechanism != user and name.startswith(beginnings):
+                raise ConfigError(f"{name} is for sasl_mechanism={user}, and sasl_mechanism={mechanism}. Leave {name} out")
+        why = _NO_PASSWORD.get(mechanism, {}).get(name)
+        if why is not None:
+            raise ConfigError(f"sasl_mechanism={mechanism} has no {name}: {why}. Leave {name} out, or choose another mechanism")
+
+
 def _check_tokens(config: SecureOptions) -> None:
     """Check the options of OAUTHBEARER."""
-    given = set(_given(config, _OF_SASL))
-    for name in _OF_PASSWORDS:
-        if name in given:
-            raise ConfigError(f"sasl_mechanism={_TOKENS} has no {name}: it has a token. Leave {name} out, or choose another mechanism")
     sources = [name for name in _TOKEN_SOURCES if _has(config, name)]
     if not sources:
         raise ConfigError(f"sasl_mechanism={_TOKENS} needs {' or '.join(_TOKEN_SOURCES)}, which is not given")
@@ -202,14 +220,11 @@ def _check_tokens(config: SecureOptions) -> None:
         raise ConfigError(f"{' and '.join(sources)} are both given: keep one")
     if config.sasl_oauthbearer_token is not None and not config.sasl_oauthbearer_token:
         raise ConfigError(f"sasl_mechanism={_TOKENS} needs sasl_oauthbearer_token, which is empty")
-    check_endpoint_options(config, given)
+    check_endpoint_options(config, set(_given(config, _OF_SASL)))
 
 
 def _check_password(config: SecureOptions, mechanism: str) -> None:
     """Check the options of PLAIN and SCRAM."""
-    for name in _given(config, _OF_SASL):
-        if name.startswith(_OF_TOKENS):
-            raise ConfigError(f"{name} is for sasl_mechanism={_TOKENS}, and sasl_mechanism={mechanism}. Leave {name} out")
     for name in ("sasl_username", "sasl_password"):
         if getattr(config, name) is None:
             raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_username and sasl_password: {name} is not given")

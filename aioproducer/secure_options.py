@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.broker_addresses import PROTOCOLS
 from aioproducer.errors import ConfigError
+from aioproducer.kerberos_options import KerberosOptions
 from aioproducer.options import FLAG, Kind, option
 from aioproducer.secret import Secret, hide, is_reference
 from aioproducer.secure_kinds import PATH, SECRET, is_secret, plain_text, read_secret, read_text, type_name
-from aioproducer.token_options import TokenOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-__all__ = ["Assumed", "SecureOptions", "hides_secrets"]
+__all__ = ["SECURE_NAMES", "Assumed", "SecureOptions", "hides_secrets"]
 
 _Config = TypeVar("_Config", bound="SecureOptions")
 
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM")
-_LATER_MECHANISMS: Final = ("GSSAPI",)
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
 _VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _STORES: Final = ("PEM", "PKCS12")
 # Java's default, which its key stores of type PKCS12 are read by, too: the first bytes of the file tell the type.
@@ -41,7 +40,7 @@ class Assumed(str):
     __slots__ = ()
 
 
-def _upper(*known: str, later: Sequence[str] = (), none: bool = False) -> Kind:
+def _upper(*known: str, none: bool = False) -> Kind:
     """Return the kind of one of some words, in upper or lower case. A config holds the word in upper case."""
     values = " or ".join(known)
 
@@ -49,8 +48,6 @@ def _upper(*known: str, later: Sequence[str] = (), none: bool = False) -> Kind:
         if isinstance(value, Assumed) or (value is None and none):
             return value
         word = value.strip().upper() if isinstance(value, str) else ""
-        if word in later:
-            raise ConfigError(f"{name}={word} is for a later version of aioproducer: it is {values}")
         if word not in known:
             raise ConfigError(f"{name}={value!r}: it is {values}")
         return word
@@ -123,7 +120,7 @@ _PEM: Final = Kind("PEM, or None", read_text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecureOptions(TokenOptions):
+class SecureOptions(KerberosOptions):
     """Holds how connections are encrypted and authenticated. A config that holds a secret as its text cannot be pickled."""
 
     security_protocol: str = option(
@@ -195,7 +192,7 @@ class SecureOptions(TokenOptions):
     )
     sasl_mechanism: str | None = option(
         None,
-        _upper(*_MECHANISMS, later=_LATER_MECHANISMS, none=True),
+        _upper(*_MECHANISMS, none=True),
         "how the client proves its identity; there is no default (Java's is GSSAPI, aiokafka's PLAIN)",
         librdkafka=("sasl.mechanisms",),
     )
@@ -216,6 +213,12 @@ class SecureOptions(TokenOptions):
         python=("sasl_plain_password",),
     )
     sasl_token_auth: bool = option(False, FLAG, "whether sasl_username and sasl_password are a delegation token", java=None)
+
+
+# The order of the documents: the options of the bases come last.
+SECURE_NAMES: Final = tuple(
+    sorted((field.name for field in fields(SecureOptions)), key=lambda name: name not in SecureOptions.__annotations__)
+)
 
 
 def hides_secrets(config: type[_Config]) -> type[_Config]:

@@ -15,6 +15,7 @@ from aioproducer.secret import Secret
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def made(text: Any, mechanism: str = "PLAIN", **others: Any) -> ProducerConfig:
@@ -44,6 +45,27 @@ def test_texts_that_are_read(text: str, username: str, password: str | None) -> 
     assert config.sasl_username == username
     assert config.sasl_token_auth is False
     assert config.sasl_password == Secret(password or "canary-Endpoint=sb://x/;Key=a=")
+
+
+@pytest.mark.parametrize(
+    ("options", "keytab", "principal", "service"),
+    [
+        ("", None, None, "kafka"),
+        ("useTicketCache=true renewTGT=true doNotPrompt=true", None, None, "kafka"),
+        ('useTicketCache=true principal="alice@A.TEST" serviceName="ours"', None, "alice@A.TEST", "ours"),
+        (
+            'useKeyTab=true storeKey=true debug=false isInitiator=true keyTab="/etc/a.keytab" principal="alice/b@A.TEST" serviceName="kafka"',
+            "/etc/a.keytab",
+            "alice/b@A.TEST",
+            "kafka",
+        ),
+    ],
+)
+def test_kerberos(options: str, keytab: str | None, principal: str | None, service: str) -> None:
+    """What says where tickets come from is read; what Java needs to renew them is left out."""
+    config = made(f"{KERBEROS} required {options};", "GSSAPI")
+    assert (config.sasl_kerberos_keytab, config.sasl_kerberos_principal, config.sasl_kerberos_service_name) == (keytab, principal, service)
+    assert config.sasl_username is config.sasl_password is None
 
 
 def test_a_delegation_token() -> None:
@@ -89,11 +111,18 @@ def test_references_in_one_field() -> None:
         ("${file:/etc/kafka:jaas}", 'a reference stands for one field within it, as password="${env:NAME}"'),
         (f'{BEARER} required password="canary-a";', "an option is not known: it is clientId or clientSecret or scope or extension_"),
         (f"{BEARER} required extension_a=b extension_a=c;", "extension_a is given twice"),
-        ('com.sun.security.auth.module.Krb5LoginModule required keyTab="canary-a";', "Krb5LoginModule is for a later version"),
         (
             'software.amazon.msk.auth.iam.IAMLoginModule required x="canary-a";',
             "an option is not known: it is awsProfileName or awsRoleArn or",
         ),
+        (f'{KERBEROS} required keyTab="canary-a";', "useKeyTab=true and keyTab need each other"),
+        (f'{KERBEROS} required useKeyTab=false keyTab="canary-a";', "useKeyTab=true and keyTab need each other"),
+        (f"{KERBEROS} required useKeyTab=true;", "useKeyTab=true and keyTab need each other"),
+        (f'{KERBEROS} required useTicketCache="canary-yes";', "useTicketCache is true or false"),
+        (f'{KERBEROS} required ticketCache="/canary-cache";', "ticketCache has no place here: set the variable KRB5CCNAME"),
+        (f"{KERBEROS} required isInitiator=false;", "isInitiator has to be true here: leave it out"),
+        (f"{KERBEROS} required useFirstPass=true;", "useFirstPass has to be false here: leave it out"),
+        (f'{KERBEROS} required password="canary-a";', "an option is not known: it is keyTab or principal or serviceName or useKeyTab"),
         ('com.example.MyLoginModule required password="canary-a";', "com.example.MyLoginModule is not known here: it is org.apache"),
     ],
 )

@@ -17,9 +17,8 @@ import pytest
 import aioproducer
 from aioproducer import ProducerConfig
 from aioproducer.config import OPTIONS
-from aioproducer.secure_options import SecureOptions
+from aioproducer.secure_options import SECURE_NAMES
 from aioproducer.testing import FakeCluster
-from aioproducer.token_options import TokenOptions
 
 with warnings.catch_warnings():
     # of its own import
@@ -148,9 +147,7 @@ def test_a_row_of_the_table_of_security(
 
 
 def test_the_table_of_security_has_all_of_its_options() -> None:
-    of_tokens = {field.name for field in dataclasses.fields(TokenOptions)}
-    fields = sorted((field.name for field in dataclasses.fields(SecureOptions)), key=of_tokens.__contains__)
-    assert [row[0][0] for row in SECURE] == fields
+    assert [row[0][0] for row in SECURE] == [*SECURE_NAMES]
 
 
 # kafka-python's arguments for security at its own defaults.
@@ -174,16 +171,17 @@ CONTEXT = ssl.create_default_context()
     [
         ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
         ("sasl_mechanism", "SCRAM-SHA-256", "sasl_mechanism needs SASL, and security_protocol is PLAINTEXT by default"),
-        ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
+        ("sasl_mechanism", "GSSAPI", "sasl_mechanism needs SASL, and security_protocol is PLAINTEXT by default"),
         ("sasl_plain_username", "me", "sasl_username needs SASL, and security_protocol"),
         ("sasl_plain_password", "", "sasl_password needs SASL, and security_protocol"),
-        ("sasl_kerberos_service_name", "mine", "has no place here: Kerberos is for a later version"),
         ("sasl_oauth_token_provider", print, "sasl_oauthbearer_token needs SASL, and security_protocol"),
         (
             "sasl_oauth_token_provider",
             object(),
             r"sasl_oauthbearer_token must be a string, a function, or an object with token\(\), not object",
         ),
+        ("sasl_kerberos_service_name", "mine", "sasl_kerberos_service_name needs SASL, and security_protocol"),
+        ("sasl_kerberos_name", object(), "has no place here: give sasl_kerberos_service_name"),
         ("ssl_context", CONTEXT, "ssl_context needs TLS, and security_protocol"),
         ("ssl_cafile", "ca.pem", "ssl_truststore_location needs TLS, and security_protocol"),
         ("ssl_check_hostname", False, "ssl_endpoint_identification_algorithm needs TLS, and security_protocol"),
@@ -209,6 +207,37 @@ PORTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
             "ssl_context": CONTEXT,
         },
         {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "ssl_context": CONTEXT, **USER},
+    ),
+    (
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "GSSAPI",
+            "sasl_kerberos_service_name": "ours",
+            "sasl_kerberos_domain_name": "kafka.example.com",
+        },
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "GSSAPI",
+            "sasl_kerberos_service_name": "ours",
+            "sasl_kerberos_domain_name": "kafka.example.com",
+        },
+    ),
+    # librdkafka
+    (
+        {
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanisms": "GSSAPI",
+            "sasl.kerberos.service.name": "ours",
+            "sasl.kerberos.principal": "alice@EXAMPLE.TEST",
+            "sasl.kerberos.keytab": "/etc/alice.keytab",
+        },
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "GSSAPI",
+            "sasl_kerberos_service_name": "ours",
+            "sasl_kerberos_principal": "alice@EXAMPLE.TEST",
+            "sasl_kerberos_keytab": "/etc/alice.keytab",
+        },
     ),
     # kafka-python
     (
@@ -236,11 +265,12 @@ PORTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("theirs", "ours"), PORTED, ids=["aiokafka", "kafka-python"])
+@pytest.mark.parametrize(("theirs", "ours"), PORTED, ids=["aiokafka", "aiokafka-kerberos", "librdkafka-kerberos", "kafka-python"])
 def test_arguments_about_security_of_other_clients(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """They are taken by their names, as arguments and in a mapping."""
     expected = ProducerConfig(client_id="mine", **ours)
-    assert aioproducer.Producer(client_id="mine", **theirs).config == expected
+    if not any("." in name for name in theirs):
+        assert aioproducer.Producer(client_id="mine", **theirs).config == expected
     assert ProducerConfig.from_mapping({"client.id": "mine", **theirs}) == expected
 
 

@@ -20,13 +20,13 @@ from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.secret import Secret
 from aioproducer.secure_kinds import is_secret
-from aioproducer.secure_options import SecureOptions
+from aioproducer.secure_options import SECURE_NAMES
 from aioproducer.testing import RecordingProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = [field.name for field in dataclasses.fields(SecureOptions)]
+NAMES = [*SECURE_NAMES]
 SECRETS = [name for name in NAMES if is_secret(OPTIONS[name].kind)]
 SASL: dict[str, Any] = {
     "security_protocol": "SASL_SSL",
@@ -36,6 +36,7 @@ SASL: dict[str, Any] = {
 }
 PLAIN = SASL | {"sasl_mechanism": "PLAIN"}
 BEARER: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+KERBEROS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
 TLS: dict[str, Any] = {"security_protocol": "SSL"}
 KEY = "-----BEGIN PRIVATE KEY-----\ncanary-key\n-----END PRIVATE KEY-----\n"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -163,8 +164,21 @@ def test_without_any() -> None:
     made = config()
     assert made.security_protocol == "PLAINTEXT"
     given = {"security_protocol", "ssl_endpoint_identification_algorithm", "ssl_enabled_protocols", "ssl_cipher_suites", "sasl_token_auth"}
+    given |= {"sasl_kerberos_service_name"}
     assert {name for name in NAMES if getattr(made, name) is not None and not name.startswith(("sasl_login_", "sasl_oauth"))} == given
     assert (made.sasl_oauthbearer_token, made.sasl_oauthbearer_extensions) == (None, ())
+
+
+def test_kerberos() -> None:
+    """Nothing is needed but the mechanism; a keytab may be a path."""
+    made = config(**KERBEROS)
+    assert (made.sasl_kerberos_service_name, made.sasl_kerberos_domain_name) == ("kafka", None)
+    assert (made.sasl_kerberos_principal, made.sasl_kerberos_keytab) == (None, None)
+    made = config(**KERBEROS, sasl_kerberos_principal="alice/a@B.TEST", sasl_kerberos_keytab=pathlib.Path("/etc/a.keytab"))
+    assert (made.sasl_kerberos_principal, made.sasl_kerberos_keytab) == ("alice/a@B.TEST", "/etc/a.keytab")
+    assert pickle.loads(pickle.dumps(made)) == made
+    # aiokafka's and kafka-python's defaults say nothing
+    assert ProducerConfig.of(None, {"sasl_kerberos_service_name": "kafka", "sasl_kerberos_domain_name": None}) == config()
 
 
 @pytest.mark.parametrize("written", ["sasl_ssl", " SASL_SSL\n", "Sasl_Ssl"])
@@ -204,7 +218,17 @@ def test_values_that_are_read(name: str, given: Any, held: Any) -> None:
         ("security_protocol", "TLS", "security_protocol='TLS': it is PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
         ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or"),
         ("sasl_mechanism", "SCRAM", "sasl_mechanism='SCRAM': it is PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"),
-        ("sasl_mechanism", "GSSAPI", "sasl_mechanism=GSSAPI is for a later version"),
+        ("sasl_kerberos_service_name", None, "sasl_kerberos_service_name must be a string, not NoneType"),
+        (
+            "sasl_kerberos_service_name",
+            "kafka/broker",
+            "sasl_kerberos_service_name='kafka/broker': it is a name without '@', '/' and blanks",
+        ),
+        ("sasl_kerberos_domain_name", "a@b", "sasl_kerberos_domain_name='a@b': it is a name without '@'"),
+        ("sasl_kerberos_principal", " ", "sasl_kerberos_principal is empty"),
+        ("sasl_kerberos_principal", "ali\0ce", "a character that cannot be printed"),
+        ("sasl_kerberos_keytab", "${env:KEYTAB}", "sasl_kerberos_keytab=.*references are read in secret options and sasl_username alone"),
+        ("sasl_kerberos_keytab", 1, "sasl_kerberos_keytab must be a string, not int"),
         ("sasl_username", "", "sasl_username is empty: leave it out"),
         ("sasl_username", b"alice", "sasl_username must be a string, not bytes"),
         ("sasl_username", "\ud800", "sasl_username has characters that UTF-8 does not"),
@@ -349,6 +373,23 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
     ({**SASL, "sasl_oauthbearer_token": "canary-t"}, "sasl_oauthbearer_token is for sasl_mechanism=OAUTHBEARER, and sasl_mechanism=SCRAM"),
     ({**SASL, "sasl_login_refresh_window_factor": 0.7}, "sasl_login_refresh_window_factor is for sasl_mechanism=OAUTHBEARER"),
     ({**BEARER, "sasl_oauthbearer_token": "canary-${env:A}"}, "sasl_oauthbearer_token has a reference within other text"),
+    ({**SASL, "sasl_kerberos_keytab": "/a"}, "sasl_kerberos_keytab is for sasl_mechanism=GSSAPI, and sasl_mechanism=SCRAM-SHA-256"),
+    ({**SASL, "sasl_kerberos_principal": "a"}, "sasl_kerberos_principal is for sasl_mechanism=GSSAPI"),
+    ({**SASL, "sasl_kerberos_service_name": "a"}, "sasl_kerberos_service_name is for sasl_mechanism=GSSAPI"),
+    ({**SASL, "sasl_kerberos_domain_name": "a"}, "sasl_kerberos_domain_name is for sasl_mechanism=GSSAPI"),
+    ({**SASL, "sasl_mechanism": "GSSAPI"}, "sasl_mechanism=GSSAPI has no sasl_username: the client's name is sasl_kerberos_principal"),
+    ({**KERBEROS, "sasl_password": "canary-a"}, "sasl_mechanism=GSSAPI has no sasl_password: the key is in a keytab"),
+    ({**KERBEROS, "sasl_token_auth": True}, "sasl_mechanism=GSSAPI has no sasl_token_auth: brokers take"),
+    (
+        {**BEARER, "sasl_oauthbearer_token": "canary-t", "sasl_kerberos_keytab": "/a"},
+        "sasl_kerberos_keytab is for sasl_mechanism=GSSAPI, and sasl_mechanism=OAUTHBEARER",
+    ),
+    (
+        {**KERBEROS, "sasl_oauthbearer_token": "canary-t"},
+        "sasl_oauthbearer_token is for sasl_mechanism=OAUTHBEARER, and sasl_mechanism=GSSAPI",
+    ),
+    ({**KERBEROS, "sasl_aws_region": "eu-central-1"}, "sasl_aws_region is for sasl_mechanism=AWS_MSK_IAM, and sasl_mechanism=GSSAPI"),
+    ({"sasl_kerberos_keytab": "/a"}, "sasl_kerberos_keytab needs SASL, and security_protocol is PLAINTEXT by default"),
     # other options, with a secret beside them
     ({**SASL, "linger_ms": -1}, "linger_ms=-1"),
     ({**SASL, "acks": 1, "enable_idempotence": True}, "enable_idempotence needs acks=all"),

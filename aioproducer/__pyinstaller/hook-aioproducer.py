@@ -2,7 +2,8 @@
 
 - The front door imports its modules when a name is asked for; the compiled modules are chosen by `importlib.import_module`.
 - What a compiled module imports cannot be read from its binary: all of the package's modules below the producer are taken.
-- anyio imports its backend by name; crc32c reads its own version from its dist-info; cramjam is imported when snappy is asked for.
+- anyio imports its backend by name; crc32c reads its own version from its dist-info; cramjam is imported when snappy is asked for, and gssapi
+  when GSSAPI is.
 - pyarrow is imported only to read arrays that the program made, so that such a program imports it itself.
 """
 
@@ -14,7 +15,6 @@ _OPTIONAL = ("aioproducer.__pyinstaller", "aioproducer.spark", "aioproducer.tele
 
 hiddenimports = collect_submodules("aioproducer", filter=lambda name: not name.startswith(_OPTIONAL))
 hiddenimports += ["anyio._backends._asyncio"]
-if can_import_module("cramjam"):
-    hiddenimports += ["cramjam"]
+hiddenimports += [name for name in ("cramjam", "gssapi") if can_import_module(name)]
 datas = copy_metadata("crc32c")
 excludedimports = ["pyarrow"]

@@ -43,7 +43,7 @@ def _of_broker(config: ProducerConfig, node: BrokerNode, now: float, tokens: Tok
     refusals = [error for each in both if isinstance(error := each.last_error, AuthenticationFailed)]
     if tokens is not None and tokens.last_error is not None:
         refusals.append(tokens.last_error)
-    user = config.sasl_username if tokens is None else tokens.principal
+    user = config.sasl_username or config.sasl_kerberos_principal if tokens is None else tokens.principal
     return BrokerSecurity(
         node.broker.node_id,
         node.where,

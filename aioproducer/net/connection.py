@@ -81,6 +81,8 @@ class Connection:
         features_epoch: the epoch of `features`; a newer one is higher; -1: the broker gives none.
         frames: splits the received bytes into frames, up to a limit.
         session: the session that SASL began; None: the connection is not authenticated by SASL.
+        host: the broker's name, by which it proves its identity in TLS and Kerberos.
+        slow_step: what the authentication does in a thread, or did when it was given up; empty: nothing.
         held: holds the requests while the connection is authenticated; None: requests are sent.
         used_at: the loop's time of the latest request or answer.
         close_hint: text that is appended to the error if the broker closes the connection instead of answering a request; an answer clears it.
@@ -104,6 +106,8 @@ class Connection:
         self.features: Mapping[str, int] = {}
         self.features_epoch = -1
         self.session: Session | None = None
+        self.host = ""
+        self.slow_step = ""
         self.held: HeldRequests | None = None
         self.muted_until = 0.0
         self.is_paused = False

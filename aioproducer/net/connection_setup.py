@@ -131,6 +131,7 @@ class ConnectionSetup:
             traffic=traffic,
         )
         if settings.security is not None and settings.security.sasl is not None:
+            connection.host = self._name_of(address)
             connection.frames.limit = _UNAUTHENTICATED_LIMIT
         try:
             async with asyncio.timeout(patience) as timer:
@@ -142,6 +143,8 @@ class ConnectionSetup:
                 await self._authenticate(connection)
         except TimeoutError as error:
             why = "" if self._tls_stream is None else ": the TLS handshake was not answered"
+            if connection.slow_step:
+                why = f": it took too long to {connection.slow_step}"
             self.drop(connection)
             if not timer.expired():
                 raise

@@ -36,12 +36,13 @@ class SaslLogin:
     """Authenticates the connections of one producer with the same credentials.
 
     Args:
-        mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; or a mechanism that has its credentials.
+        mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; or a mechanism that has its credentials; with `for_host`, the mechanism's name.
         username: or a reference to it. Error texts show it.
         password: or a reference to it, which is read at each authentication.
         token_auth: the credentials are the id and the HMAC of a delegation token (KIP-48), for SCRAM alone.
         chance: returns a random number in [0, 1), for the times of renewals.
         tokens: gives the tokens of a mechanism that asks for them.
+        for_host: makes the mechanism of one authentication, which has its credentials, from its broker's name; None: all have the same one.
 
     Attributes:
         mechanism: the name of the mechanism.
@@ -60,11 +61,14 @@ class SaslLogin:
         token_auth: bool = False,
         chance: Callable[[], float],
         tokens: TokenKeeper | None = None,
+        for_host: Callable[[str], Mechanism] | None = None,
     ) -> None:
-        made = _mechanism(mechanism, username, password, token_auth=token_auth) if isinstance(mechanism, str) else mechanism
-        self.mechanism = made.name
+        self.mechanism = mechanism if isinstance(mechanism, str) else mechanism.name
         self.chance = chance
-        self._mechanism = made
+        if for_host is None:
+            made = _mechanism(mechanism, username, password, token_auth=token_auth) if isinstance(mechanism, str) else mechanism
+            for_host = partial(_same, made)
+        self._for_host = for_host
         self._tokens = tokens
         # The slow steps that run, by their names.
         self._running: dict[str, asyncio.Future[Any]] = {}
@@ -89,14 +93,14 @@ class SaslLogin:
             timeout: seconds for the whole; the time for which the broker throttles is added.
 
         Raises:
-            TokenUnavailable: there is no token; nothing was sent.
+            TokenUnavailable: there is no token, and nothing was sent; or no Kerberos ticket.
             CredentialsRefused: the broker refuses the credentials.
             BrokerNotTrusted: the broker breaks the rules of the mechanism.
             AuthenticationFailed: the broker answers another error.
             TransportError: the connection ended, the time is over, or the credentials could not be read.
         """
         began_at = asyncio.get_running_loop().time()
-        steps = handshake(self._mechanism, connection.versions)
+        steps = handshake(self._for_host(connection.host), connection.versions)
         held: HeldRequests | None = None
         token: Token | None = None
         result: Any = None
@@ -135,13 +139,14 @@ class SaslLogin:
 
     async def _take(self, step: SlowStep, connection: Connection, timeout: float) -> Any:
         """Take a slow step in a thread; connections that need the same one share it."""
+        connection.slow_step = step.name
         running = self._running.get(step.name)
         if running is None:
             running = self._running[step.name] = in_daemon_thread(step.function, "sasl")
             running.add_done_callback(partial(self._forget, step.name))
         try:
             async with asyncio.timeout(timeout) as timer:
-                return await asyncio.shield(running)
+                result = await asyncio.shield(running)
         except TimeoutError as error:
             if not timer.expired():
                 raise
@@ -151,6 +156,8 @@ class SaslLogin:
         # the text names the reference
         except (ConfigError, OSError) as error:
             raise ConnectionLost(f"{connection.where}: the credentials cannot be read: {error}") from error
+        connection.slow_step = ""
+        return result
 
     def _forget(self, name: str, running: asyncio.Future[Any]) -> None:
         if self._running.get(name) is running:
@@ -161,6 +168,10 @@ async def _ask(step: AskBroker, connection: Connection, timeout: float) -> Any:
     """Send a request of the exchange. Returns the decoded answer."""
     answer = await connection.ask(step.key, step.version, step.message, timeout)
     return answer.decode()
+
+
+def _same(mechanism: Mechanism, _host: str) -> Mechanism:
+    return mechanism
 
 
 def _mechanism(name: str, username: str | Secret, password: Secret | None, *, token_auth: bool) -> Mechanism:

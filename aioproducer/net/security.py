@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.core.backoff import Backoff
+from aioproducer.kerberos_options import GSSAPI
 from aioproducer.msk_options import AWS_MSK_IAM
 from aioproducer.net.endpoint_sources import endpoint_source, endpoint_timeouts
 from aioproducer.net.login_gate import LoginGate
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.errors import TokenUnavailable
+    from aioproducer.net.kerberos import Kerberos
     from aioproducer.sasl.tokens import AsyncTokenSource, TokenSource
 
 __all__ = ["Security", "security_of"]
@@ -61,6 +63,9 @@ def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock:
         config: the options.
         chance: returns a random number in [0, 1).
         wall_clock: returns the seconds since 1970.
+
+    Raises:
+        ConfigError: GSSAPI needs a package that is not installed.
     """
     tls = sasl = tokens = None
     if config.security_protocol in {"SSL", "SASL_SSL"}:
@@ -71,11 +76,20 @@ def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock:
             bearer = OAuthBearer(cast("tuple[tuple[str, str], ...]", config.sasl_oauthbearer_extensions))
             tokens = TokenKeeper(_token_source(config, wall_clock), bearer.check, _keeper_settings(config, chance, wall_clock))
             sasl = SaslLogin(bearer, chance=chance, tokens=tokens)
+        elif config.sasl_mechanism == GSSAPI:
+            sasl = SaslLogin(GSSAPI, chance=chance, for_host=_kerberos(config).mechanism)
         else:
             user: Any = config.sasl_username
             password: Any = config.sasl_password
             sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, chance=chance)
     return None if tls is None and sasl is None else Security(tls, sasl, tokens)
+
+
+def _kerberos(config: ProducerConfig) -> Kerberos:
+    """Return what makes the mechanism of each connection. Its modules are loaded only here."""
+    from aioproducer.net.kerberos import Kerberos, KerberosSettings  # noqa: PLC0415
+
+    return Kerberos(KerberosSettings(*(getattr(config, f"sasl_kerberos_{name}") for name in KerberosSettings._fields)))
 
 
 def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> TokenSource | AsyncTokenSource:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-__all__ = ["HOST", "KafkaNode", "KafkaServerFailed", "PortTakenError", "Tools", "fetched", "free_ports", "new_cluster_id"]
+__all__ = ["HOST", "KafkaNode", "KafkaServerFailed", "PortTakenError", "Tools", "fetched", "free_ports", "guarded", "new_cluster_id"]
 
 HOST: Final = "127.0.0.1"
 _REAP_SECONDS: Final = 10.0
@@ -257,7 +257,7 @@ class KafkaNode:
         how = _guard_kind()
         with (self.folder / "server.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), how, *command),
+                *guarded(command),
                 stdin=asyncio.subprocess.PIPE if how == "pipe" else asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -296,6 +296,11 @@ def free_ports(count: int = 2) -> tuple[int, ...]:
         for one in sockets:
             one.bind((HOST, 0))
         return tuple(one.getsockname()[1] for one in sockets)
+
+
+def guarded(command: Sequence[str]) -> list[str]:
+    """Return the command that runs `command` in a process which does not outlive the thread that starts it, or this process."""
+    return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), _guard_kind(), *command]
 
 
 def new_cluster_id() -> str:

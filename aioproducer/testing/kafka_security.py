@@ -13,7 +13,7 @@ The listeners, by the names that `address` takes:
     SSL                     TLS without a client certificate; User:ANONYMOUS
     MTLS                    TLS with `ssl.client.auth=required`; the principal is the certificate's common name
     SASL_PLAINTEXT          PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, the latter two with delegation tokens, too; OAUTHBEARER with unsecured
-                            JWTs, as `aioproducer.testing.unsecured_token` makes them
+                            JWTs, as `aioproducer.testing.unsecured_token` makes them; with `kerberos` GSSAPI
     SASL_SSL                the same over TLS
     SESSIONS_PLAINTEXT      as SASL_PLAINTEXT, with `connections.max.reauth.ms`
     SESSIONS_SSL            as SASL_SSL, with `connections.max.reauth.ms`
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aioproducer.testing.certificates import Certificate, CertificateAuthority, CertificateFiles
+    from aioproducer.testing.kdc import BrokerKerberos
 
 __all__ = ["ADVERTISED_HOST", "LISTENERS", "KafkaSecurity", "Listener", "OidcValidator", "ServerCertificates"]
 
@@ -100,6 +101,7 @@ class KafkaSecurity:
         super_users: users without the limits of ACLs; User:ANONYMOUS, which administrates the node, is always one of them.
         key_type: "ecdsa" or "rsa", for every key.
         oidc: the tokens of the listeners OIDC_PLAINTEXT and OIDC_SSL; None: there are no such listeners.
+        kerberos: the node's principal and realm, for GSSAPI (see `aioproducer.testing.kdc`); None: the node has no GSSAPI.
 
     Raises:
         ValueError: a name or password that Kafka's own files cannot hold.
@@ -111,6 +113,7 @@ class KafkaSecurity:
     super_users: tuple[str, ...] = ()
     key_type: Literal["ecdsa", "rsa"] = "ecdsa"
     oidc: OidcValidator | None = None
+    kerberos: BrokerKerberos | None = None
 
     def __post_init__(self) -> None:
         if self.session_ms <= 0:
@@ -128,8 +131,9 @@ class KafkaSecurity:
         return tuple(name for name in LISTENERS if self.oidc is not None or not name.startswith(_OIDC))
 
     def jvm_options(self) -> list[str]:
-        """Return what Java is told besides: the URLs that the node may fetch keys from."""
-        return [] if self.oidc is None else [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.oidc.jwks_url}"]
+        """Return what Java is told besides: the URLs that the node may fetch keys from, and the realm of Kerberos."""
+        urls = [] if self.oidc is None else [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.oidc.jwks_url}"]
+        return urls if self.kerberos is None else [*urls, f"-Djava.security.krb5.conf={self.kerberos.config}"]
 
     def format_arguments(self) -> list[str]:
         """Return what `kafka-storage format` takes besides: the users' SCRAM credentials (KIP-900)."""
@@ -167,13 +171,23 @@ class KafkaSecurity:
             return self.oidc.settings(prefix)
         users = " ".join(f'user_{user}="{_escaped(password)}"' for user, password in self.users.items())
         return {
-            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM, _TOKENS)),
+            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM, _TOKENS, *([] if self.kerberos is None else ["GSSAPI"]))),
             f"{prefix}.plain.sasl.jaas.config": f"{_PACKAGE}.plain.PlainLoginModule required {users};",
             **{f"{prefix}.{name.lower()}.sasl.jaas.config": f"{_PACKAGE}.scram.ScramLoginModule required;" for name in _SCRAM},
             # the broker logs in, too, as whom it likes
             f"{prefix}.{_TOKENS.lower()}.sasl.jaas.config": (
                 f'{_PACKAGE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
             ),
+            **self._gssapi(prefix),
+        }
+
+    def _gssapi(self, prefix: str) -> dict[str, object]:
+        if self.kerberos is None:
+            return {}
+        login = f'useKeyTab=true storeKey=true keyTab="{self.kerberos.keytab}" principal="{self.kerberos.principal}"'
+        return {
+            f"{prefix}.gssapi.sasl.jaas.config": f"com.sun.security.auth.module.Krb5LoginModule required {login};",
+            f"{prefix}.sasl.kerberos.service.name": self.kerberos.principal.partition("/")[0],
         }
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import pathlib
 from typing import TYPE_CHECKING
 
 from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.option_names import NOT_HERE
-from aioproducer.secure_options import SecureOptions
+from aioproducer.secure_options import SECURE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +73,8 @@ An option that the protocol does not use is an error, as is one that contradicts
   `sasl.jaas.config` it is `OAuthBearerLoginModule`; its `extension_NAME` are `sasl_oauthbearer_extensions`. Without TLS it logs a warning.
 - A [token endpoint](../topics/security.md#token-endpoints) needs a client id and a secret, or an assertion: one ready in a file, or one key that
   signs it. An option that the chosen grant does not use is an error. `https_ca_location` and `https_ca_pem` exclude each other, and need https.
+- GSSAPI has neither user name nor password, and needs no option: tickets come from the ticket cache. `Krb5LoginModule` in `sasl.jaas.config`
+  is read into the options of Kerberos (`keyTab`, `principal`, `serviceName`; what Java needs besides is left out).
 - `ssl_context` is alone: other `ssl_` options are an error beside it, but for `ssl_endpoint_identification_algorithm`.
 - The client's key is in one of `ssl_keystore_location` (with its certificates), `ssl_keystore_key` with `ssl_keystore_certificate_chain`, or
   `ssl_key_location` with `ssl_certificate_location`.
@@ -85,14 +86,13 @@ NOT_HERE_HEAD = """\
 ## Names that are known and no option here
 
 `from_mapping` and `Producer` say for each of these why; an unknown name raises too, with the nearest known one. Names of Kerberos and OAuth
-are left out where they have the default of aiokafka's and kafka-python's arguments (`sasl_kerberos_service_name="kafka"`, None).
+are left out where they have the default of aiokafka's and kafka-python's arguments (None).
 """
 
 
 def page() -> str:
     """The whole page."""
     defaults = ProducerConfig()
-    security = {field.name for field in dataclasses.fields(SecureOptions)}
     rows = {
         name: (f"`{name}`", _default(getattr(defaults, name)), one.kind.values, one.doc, _others(name, one))
         for name, one in OPTIONS.items()
@@ -102,10 +102,10 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            _table(head, [row for name, row in rows.items() if name not in security]),
+            _table(head, [row for name, row in rows.items() if name not in SECURE_NAMES]),
             CONFLICTS,
             SECURITY,
-            _table(head, [row for name, row in rows.items() if name in security]),
+            _table(head, [row for name, row in rows.items() if name in SECURE_NAMES]),
             SECRETS,
             NOT_HERE_HEAD,
             _table(("names", "why"), missing).rstrip("\n") + "\n",

@@ -441,5 +441,5 @@ def test_keys_are_derived_in_a_thread_and_once() -> None:
     broker = SaslBroker(USERS)
     sasl = login("SCRAM-SHA-256")
     assert asyncio.run(_authenticated(sasl, broker, 5, 30.0, lambda: None)) == [0.0] * 5
-    assert len(sasl._mechanism._cache._known) == 1  # type: ignore[attr-defined]
+    assert len(sasl._for_host("broker")._cache._known) == 1  # type: ignore[attr-defined]
     assert message("SaslAuthenticate.request", auth_bytes=b"canary").auth_bytes == b"canary"

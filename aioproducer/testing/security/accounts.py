@@ -82,6 +82,10 @@ class Accounts:
         found = self._users.pop(name, None), self._tokens.pop(name, None)
         return any(found)
 
+    def knows(self, user: str) -> bool:
+        """Return whether the user has an account."""
+        return user in self._users
+
     def accepts(self, user: str, password: str) -> bool:
         """Return whether this is the user's password."""
         account = self._users.get(user)

@@ -16,7 +16,8 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
-from aioproducer.testing.security.listener import WITH_TOKENS
+from aioproducer.testing.security.kerberos import GssapiServer
+from aioproducer.testing.security.listener import WITH_TICKETS, WITH_TOKENS
 from aioproducer.testing.security.mechanisms import PlainServer, Refusal, ScramServer
 from aioproducer.testing.security.oauthbearer import ListenerTokens, OAuthBearerServer
 from aioproducer.testing.security.tls_contexts import server_context
@@ -82,6 +83,8 @@ class BrokerSecurity:
             return PlainServer(self.accounts)
         if mechanism == WITH_TOKENS:
             return OAuthBearerServer(self.listener.tokens or ListenerTokens(), now, self._wall_clock())
+        if mechanism == WITH_TICKETS:
+            return GssapiServer(self.accounts)
         # numbers instead of chance: a run in virtual time repeats byte for byte
         nonce = hashlib.sha256(b"nonce %d" % next(self._nonces)).hexdigest()[:32]
         return ScramServer(mechanism, lambda name, is_token: self.accounts.scram(mechanism, name, is_token=is_token, now=now), nonce)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MECHANISMS",
+    "WITH_TICKETS",
     "WITH_TOKENS",
     "ClientAuth",
     "ListenerSecurity",
@@ -26,6 +27,8 @@ ClientAuth: TypeAlias = Literal["none", "requested", "required"]
 TlsVersion: TypeAlias = Literal["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WITH_TOKENS: Final = "OAUTHBEARER"
+WITH_TICKETS: Final = "GSSAPI"
+_KNOWN: Final = (*MECHANISMS, WITH_TOKENS, WITH_TICKETS)
 _LEAST_ITERATIONS: Final = 4096  # as Kafka's ScramMechanism
 
 
@@ -92,7 +95,8 @@ class ListenerSecurity:
     Args:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         users: passwords by user; `ClusterSecurity.grant` and `revoke` change them while the cluster runs.
-        mechanisms: the enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.
+        mechanisms: the enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER; also GSSAPI, for clients whose package
+            `gssapi` is `aioproducer.testing.security.kerberos.ScriptedGssapi`.
         tokens: the bearer tokens that OAUTHBEARER takes, which it enables; None: it is not enabled, or takes unsecured JWTs.
         session_ms: the length of a session (Kafka's `connections.max.reauth.ms`); 0: sessions do not end.
         scram_iterations: the iteration count of the users' SCRAM credentials, from 4096 on.
@@ -113,9 +117,9 @@ class ListenerSecurity:
             object.__setattr__(self, "mechanisms", (*self.mechanisms, WITH_TOKENS))
         if self.protocol not in get_args(SecurityProtocol):
             raise ValueError(f"protocol is {', '.join(get_args(SecurityProtocol))}, not {self.protocol!r}")
-        unknown = [name for name in self.mechanisms if name not in {*MECHANISMS, WITH_TOKENS}]
+        unknown = [name for name in self.mechanisms if name not in _KNOWN]
         if unknown:
-            raise ValueError(f"the fake has the mechanisms {', '.join((*MECHANISMS, WITH_TOKENS))}, not {unknown[0]!r}")
+            raise ValueError(f"the fake has the mechanisms {', '.join(_KNOWN)}, not {unknown[0]!r}")
         if self.session_ms < 0:
             raise ValueError(f"session_ms is 0 or more, not {self.session_ms}")
         if self.scram_iterations < _LEAST_ITERATIONS:

@@ -1,0 +1,20 @@
+"""What tests with a real KDC need, and how a skip says that it is not there. `nox -s kerberos` has it, and skips none of them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from aioproducer.testing.kdc import Kdc
+
+__all__ = ["NEEDS_KDC", "NEEDS_KERBEROS"]
+
+_PROGRAMS = f"{', '.join(Kdc.missing())} not found: apt-get install krb5-kdc krb5-admin-server krb5-user" if Kdc.missing() else ""
+_PACKAGE = (
+    "" if find_spec("gssapi") else "gssapi is not installed: apt-get install gcc libkrb5-dev, then pip install 'aioproducer[kerberos]'"
+)
+
+# `integration`, too: what runs tests without Java runs none with other programs either
+NEEDS_KDC = [pytest.mark.kerberos, pytest.mark.integration, pytest.mark.skipif(bool(_PROGRAMS), reason=_PROGRAMS)]
+NEEDS_KERBEROS = [*NEEDS_KDC, pytest.mark.skipif(bool(_PACKAGE), reason=_PACKAGE)]
