@@ -21,6 +21,7 @@ from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, Cred
 from aioproducer.secret import Secret
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens, TokenServer
 from aioproducer.testing.certificates import CertificateAuthority
+from aioproducer.testing.security.kerberos import ScriptedGssapi
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Service:
         users: passwords by user.
         tokens: the bearer tokens that it takes.
         endpoint: where the recipe fetches tokens; the test has an endpoint of its own there.
+        keytab: the principal whose key is in the keytab.
         package: what the recipe needs of an extra.
         variables: what the environment holds.
         files: contents by their paths below /etc/kafka.
@@ -69,6 +71,7 @@ class Service:
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     tokens: ListenerTokens | None = None
     endpoint: str = ""
+    keytab: str = ""
     package: str = ""
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -175,6 +178,17 @@ SERVICES = {
         refusal=TokenUnavailable,
         own_authority=True,
     ),
+    "kerberos": Service(
+        bootstrap=("kafka-1.example.com:9093", "kafka-2.example.com:9093"),
+        brokers=("kafka-1.example.com:9093", "kafka-2.example.com:9093"),
+        names=("kafka-1.example.com", "kafka-2.example.com"),
+        mechanisms=("GSSAPI",),
+        users={"orders": ""},
+        keytab="orders@EXAMPLE.COM",
+        files={"ca.crt": CA.pem, "orders.keytab": b""},
+        bad={"sasl_kerberos_service_name": "another"},
+        own_authority=True,
+    ),
     "aiven-mtls": Service(
         bootstrap=("kafka-demo.aivencloud.com:21701",),
         brokers=("203.0.113.1:21701", "203.0.113.2:21701"),
@@ -264,22 +278,31 @@ async def serving(
     trusted.write_bytes(b"" if service.own_authority else CA.pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
     monkeypatch.setenv("SSL_CERT_DIR", str(folder / "none"))
-    async with FakeCluster(
-        len(service.brokers),
-        memory=True,
-        security=service.security(endpoint),
-        version=service.release,
-        versions=dict.fromkeys(service.unknown),
-    ) as cluster:
-        assert cluster.network is not None
-        for broker, address in zip(cluster.brokers.values(), service.brokers, strict=True):
-            cluster.network.alias(*split(address), broker.address)
-            broker.advertise(*split(address))
-        for address in service.bootstrap:
-            if address not in service.brokers:
-                cluster.network.alias(*split(address), cluster.brokers[1].address)
-        cluster.create_topic("orders", partitions=len(service.brokers))
-        yield cluster, Dialer(cluster.network)
+    traits: dict[str, Any] = {
+        "security": service.security(endpoint),
+        "version": service.release,
+        "versions": dict.fromkeys(service.unknown),
+    }
+    with kerberized(service, folder):
+        async with FakeCluster(len(service.brokers), memory=True, **traits) as cluster:
+            assert cluster.network is not None
+            for broker, address in zip(cluster.brokers.values(), service.brokers, strict=True):
+                cluster.network.alias(*split(address), broker.address)
+                broker.advertise(*split(address))
+            for address in service.bootstrap:
+                if address not in service.brokers:
+                    cluster.network.alias(*split(address), cluster.brokers[1].address)
+            cluster.create_topic("orders", partitions=len(service.brokers))
+            yield cluster, Dialer(cluster.network)
+
+
+@contextlib.contextmanager
+def kerberized(service: Service, folder: pathlib.Path) -> Iterator[None]:
+    """Stand in for the package `gssapi`, with the keytab, if the recipe has one."""
+    package = ScriptedGssapi(None)
+    package.keytabs[str(folder / "orders.keytab")] = service.keytab
+    with package.installed() if service.keytab else contextlib.nullcontext():
+        yield
 
 
 # Every recipe
