@@ -43,7 +43,11 @@ def _of_broker(config: ProducerConfig, node: BrokerNode, now: float, tokens: Tok
     refusals = [error for each in both if isinstance(error := each.last_error, AuthenticationFailed)]
     if tokens is not None and tokens.last_error is not None:
         refusals.append(tokens.last_error)
-    user = config.sasl_username or config.sasl_kerberos_principal if tokens is None else tokens.principal
+    user = config.sasl_username if tokens is None else tokens.principal
+    # of Kerberos, the ticket tells
+    users = [each.connection.user for each in both if each.connection is not None and each.connection.user]
+    if user is None and tokens is None:
+        user = users[0] if users else config.sasl_kerberos_principal
     return BrokerSecurity(
         node.broker.node_id,
         node.where,

@@ -82,6 +82,7 @@ class Connection:
         frames: splits the received bytes into frames, up to a limit.
         session: the session that SASL began; None: the connection is not authenticated by SASL.
         host: the broker's name, by which it proves its identity in TLS and Kerberos.
+        user: as whom SASL authenticated the client, as far as the mechanism knows; empty: it has not yet.
         slow_step: what the authentication does in a thread, or did when it was given up; empty: nothing.
         held: holds the requests while the connection is authenticated; None: requests are sent.
         used_at: the loop's time of the latest request or answer.
@@ -107,6 +108,7 @@ class Connection:
         self.features_epoch = -1
         self.session: Session | None = None
         self.host = ""
+        self.user = ""
         self.slow_step = ""
         self.held: HeldRequests | None = None
         self.muted_until = 0.0

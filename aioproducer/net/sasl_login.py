@@ -122,6 +122,7 @@ class SaslLogin:
             raise
         if self._tokens is not None and token is not None:
             self._tokens.accepted(token, seconds)
+        connection.user = mechanism.user
         connection.session = Session(began_at, asyncio.get_running_loop().time(), seconds)
         if held is not None:
             held.release()

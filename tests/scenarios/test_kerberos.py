@@ -41,6 +41,7 @@ async def test_records_arrive(protocol: str) -> None:
         await producer.send_and_wait("orders", b"x")
         assert cluster.values("orders") == [b"x"]
         assert {(done.mechanism, done.principal, done.error) for done in cluster.security.authentications} == {("GSSAPI", "alice", 0)}
+        assert {row.principal for row in producer.health().security} == {"alice@EXAMPLE.TEST"}
         assert len(package.opened) == len(cluster.security.authentications)
         assert {one.service for one in package.opened} == {f"kafka@{cluster.brokers[1].host}"}
 
