@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.connection import Connection
     from aioproducer.net.token_keeper import TokenKeeper
 
 __all__ = ["broker_security"]
@@ -38,16 +39,9 @@ def _of_broker(config: ProducerConfig, node: BrokerNode, now: float, tokens: Tok
     both = (node.produce, node.control)
     tls = next((facts for each in both if (facts := each.tls) is not None), None)
     version, cipher, certificate_ends_at = tls or (None, None, None)
-    sessions = [each.connection.session for each in both if each.connection is not None]
-    ends = [ends_at for session in sessions if session is not None and (ends_at := session.ends_at) is not None]
-    refusals = [error for each in both if isinstance(error := each.last_error, AuthenticationFailed)]
-    if tokens is not None and tokens.last_error is not None:
-        refusals.append(tokens.last_error)
-    user = config.sasl_username if tokens is None else tokens.principal
-    # of Kerberos, the ticket tells
-    users = [each.connection.user for each in both if each.connection is not None and each.connection.user]
-    if user is None and tokens is None:
-        user = users[0] if users else config.sasl_kerberos_principal
+    connections = [each.connection for each in both if each.connection is not None]
+    errors = [each.last_error for each in both] + [None if tokens is None else tokens.last_error]
+    refusals = [error for error in errors if isinstance(error, AuthenticationFailed)]
     return BrokerSecurity(
         node.broker.node_id,
         node.where,
@@ -56,7 +50,23 @@ def _of_broker(config: ProducerConfig, node: BrokerNode, now: float, tokens: Tok
         cipher=cipher,
         certificate_ends_at=certificate_ends_at,
         mechanism=config.sasl_mechanism,
-        principal=user.reference if isinstance(user, Secret) else user,
-        session_seconds_left=max(min(ends) - now, 0.0) if ends else None,
+        principal=_principal(config, connections, tokens),
+        session_seconds_left=_seconds_left(connections, now),
         last_refusal=str(refusals[0]) if refusals else None,
     )
+
+
+def _seconds_left(connections: Iterable[Connection], now: float) -> float | None:
+    """Return the seconds until the first session of SASL ends; None: none does."""
+    ends = [each.session.ends_at for each in connections if each.session is not None]
+    return min((max(end - now, 0.0) for end in ends if end is not None), default=None)
+
+
+def _principal(config: ProducerConfig, connections: Iterable[Connection], tokens: TokenKeeper | None) -> str | None:
+    """Return as whom the client authenticates itself: what the token or the options say; with Kerberos, what the ticket says."""
+    if tokens is not None:
+        return tokens.principal
+    user = config.sasl_username
+    if user is None:
+        user = next((each.user for each in connections if each.user), config.sasl_kerberos_principal)
+    return user.reference if isinstance(user, Secret) else user

@@ -100,7 +100,8 @@ class SaslLogin:
             TransportError: the connection ended, the time is over, or the credentials could not be read.
         """
         began_at = asyncio.get_running_loop().time()
-        steps = handshake(self._for_host(connection.host), connection.versions)
+        mechanism = self._for_host(connection.host)
+        steps = handshake(mechanism, connection.versions)
         held: HeldRequests | None = None
         token: Token | None = None
         result: Any = None
@@ -116,9 +117,7 @@ class SaslLogin:
         except StopIteration as end:
             seconds: float = end.value
         except CredentialsRefused as error:
-            # 33 and 34 are about the mechanism
-            if self._tokens is not None and token is not None and error.code in {None, _FAILED}:
-                self._tokens.refused(token)
+            self._on_refused(token, error)
             raise
         if self._tokens is not None and token is not None:
             self._tokens.accepted(token, seconds)
@@ -127,6 +126,11 @@ class SaslLogin:
         if held is not None:
             held.release()
         return seconds
+
+    def _on_refused(self, token: Token | None, error: CredentialsRefused) -> None:
+        """Doubt the token that a broker refused; errors 33 and 34 are about the mechanism."""
+        if self._tokens is not None and token is not None and error.code in {None, _FAILED}:
+            self._tokens.refused(token)
 
     async def _result(self, step: AskBroker | SlowStep | TokenStep, connection: Connection, timeout: float) -> Any:
         """Return the result of a step of the exchange."""

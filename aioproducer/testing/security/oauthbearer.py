@@ -79,6 +79,22 @@ def _encoded(part: Mapping[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(part, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
+def _parsed(message: bytes) -> tuple[bytes | None, str, dict[str, str]]:
+    """Return authorization id, token, and all pairs of the client's first message.
+
+    Raises:
+        Refusal: the message is malformed.
+    """
+    match = _FIRST.fullmatch(message)
+    if match is None:
+        raise Refusal
+    pairs = [pair.partition("=")[::2] for pair in match["pairs"].decode("ascii").split("\x01") if pair]
+    bearer = _AUTH.fullmatch(dict(pairs).get("auth", ""))
+    if bearer is None or bearer["scheme"].lower() != "bearer" or len(dict(pairs)) < len(pairs):
+        raise Refusal
+    return match["authzid"], bearer["token"], dict(pairs)
+
+
 class OAuthBearerServer:
     """Authenticates one client by OAUTHBEARER.
 
@@ -105,19 +121,13 @@ class OAuthBearerServer:
         """
         if self._error is not None:
             raise Refusal(self._error if token == _ERROR_TAKEN else None)
-        match = _FIRST.fullmatch(token)
-        if match is None:
-            raise Refusal
-        pairs = [pair.partition("=")[::2] for pair in match["pairs"].decode("ascii").split("\x01") if pair]
-        bearer = _AUTH.fullmatch(dict(pairs).get("auth", ""))
-        if bearer is None or bearer["scheme"].lower() != "bearer" or len(dict(pairs)) < len(pairs):
-            raise Refusal
-        claims = self._claims(bearer["token"])
+        authorization_id, bearer, pairs = _parsed(token)
+        claims = self._claims(bearer)
         error = _INVALID if claims is None else self._fault(claims)
         if error is not None or claims is None:
             self._error = json.dumps(error, separators=(",", ":"))
             return self._error.encode()
-        self._check_names(match["authzid"], str(claims["sub"]), dict(pairs))
+        self._check_names(authorization_id, str(claims["sub"]), pairs)
         self.principal = str(claims["sub"])
         self.ends = None if claims["exp"] is None else self._now + claims["exp"] - self._wall_now
         return b""

@@ -97,6 +97,19 @@ ELSEWHERE: Final = (
         ),
     ),
     Elsewhere(
+        100,
+        "a token function raises, hangs, gives no token, or one that is no good",
+        "bounded; the old token is used until it ends; its text is never quoted",
+        tests=(
+            "net/test_token_keeper.py::test_fault_100_the_old_token_is_used_while_none_comes",
+            "net/test_token_keeper.py::test_fault_100_a_source_that_gives_none",
+            "net/test_token_keeper.py::test_fault_100_a_function_that_hangs_is_left_alone",
+            "net/test_token_sources.py::test_fault_100_what_a_function_raises_is_not_quoted",
+            "sasl/test_oauthbearer.py::test_fault_100_a_token_that_cannot_be_sent",
+            "scenarios/test_tokens.py::test_fault_100_no_token_for_30_s_fails_no_record",
+        ),
+    ),
+    Elsewhere(
         102,
         "certificate, key or CA change on disk; one of a pair first; a file is gone; a link is swapped",
         "the next connection has them; the former ones until they fit together, with one warning",
@@ -137,6 +150,19 @@ ELSEWHERE: Final = (
         ),
     ),
     Elsewhere(
+        111,
+        "a token endpoint that refuses, redirects, is silent, or answers no token",
+        "host and status alone are told; it is asked again with growing pauses; no redirect is followed",
+        tests=(
+            "net/test_token_endpoint.py::test_row_111_an_endpoint_that_fails",
+            "net/test_token_endpoint.py::test_row_111_an_endpoint_that_does_not_answer",
+            "net/test_token_endpoint.py::test_row_111_a_wrong_secret",
+            "net/test_token_endpoint.py::test_row_111_nobody",
+            "net/test_token_endpoint.py::test_row_111_silence_in_the_handshake",
+            "net/test_token_endpoint.py::test_row_111_a_wrong_certificate",
+        ),
+    ),
+    Elsewhere(
         113,
         "the clock is an hour off, or jumps",
         "sessions do not see the wall clock; texts of certificates ask for the clock",
@@ -151,6 +177,18 @@ ELSEWHERE: Final = (
         "an error as a challenge, then error 58",
         "the text of error 58; never taken for success",
         tests=("sasl/test_handshake.py::test_an_error_as_a_challenge_is_never_a_success",),
+    ),
+    Elsewhere(
+        116,
+        "Kerberos: no KDC, a KDC that stands still, no ticket, one that expired, no such service",
+        "the loop is free, the stop is not delayed; asked again where that may help",
+        tests=(
+            "integration/test_kerberos_real.py::test_a_kdc_that_is_there_later",
+            "integration/test_kerberos_real.py::test_a_kdc_that_stands_still",
+            "integration/test_kerberos_real.py::test_no_ticket",
+            "integration/test_kerberos_real.py::test_a_ticket_that_expired",
+            "integration/test_kerberos_real.py::test_no_such_service",
+        ),
     ),
     Elsewhere(
         117,

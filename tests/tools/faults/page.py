@@ -41,7 +41,7 @@ the first version of that protocol to either cluster. Options have our names in 
 
 Ours runs in time that jumps, on memory streams, as it does in `tests/tools/faults/test_rows.py` and `tests/tools/faults/test_coded.py`; the others run in
 real time, on sockets, in processes of their own, with two seconds of grace where a row says how long something may take, and 20 seconds of
-patience where it does not. Numbers are those of the project's list of faults; 100, 111 and 116, about tokens and Kerberos, are not here yet.
+patience where it does not. Numbers are those of the project's list of faults.
 
 Rows 92 to 119 are about TLS and SASL. The cluster's listeners have what the row says, and are right otherwise; each client is given the
 authority, and logs in as alice by SCRAM-SHA-256 unless the row says otherwise. aiokafka takes an `ssl.SSLContext`; it has no
