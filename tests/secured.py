@@ -29,6 +29,7 @@ __all__ = [
     "java_properties",
     "read_by_aiokafka",
     "read_by_confluent",
+    "values_of",
     "write_by_aiokafka",
     "write_by_confluent",
 ]
@@ -189,11 +190,18 @@ def read_by_aiokafka(server: ServerThread, way: Way, topic: str, count: int) -> 
 
 
 async def _read_by_aiokafka(server: ServerThread, way: Way, topic: str, count: int) -> list[bytes]:
-    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from aiokafka import AIOKafkaConsumer
 
     consumer = AIOKafkaConsumer(
         **way.aiokafka(server), auto_offset_reset="earliest", enable_auto_commit=False, isolation_level="read_committed"
     )
+    return await values_of(consumer, topic, count)
+
+
+async def values_of(consumer: Any, topic: str, count: int) -> list[bytes]:
+    """Return the first `count` values of partition 0 that a consumer of aiokafka reads; it is started and stopped."""
+    from aiokafka import TopicPartition
+
     seen: list[bytes] = []
     await consumer.start()
     try:

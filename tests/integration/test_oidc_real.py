@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
+from secured import values_of
 
 from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed
@@ -30,7 +31,6 @@ pytestmark = pytest.mark.integration
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 OIDC: tuple[Listener, ...] = ("OIDC_PLAINTEXT", "OIDC_SSL")
-_PATIENCE = 30.0
 _FEW = 20
 
 
@@ -56,7 +56,7 @@ def options_of(server: ServerThread, listener: Listener, url: str, secret: str =
 
 async def read_by_aiokafka(server: ServerThread, listener: Listener, endpoint: TokenServer, topic: str, count: int) -> list[bytes]:
     """Return the first `count` committed values of partition 0."""
-    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from aiokafka import AIOKafkaConsumer
     from aiokafka.abc import AbstractTokenProvider
 
     class Provider(AbstractTokenProvider):
@@ -74,17 +74,7 @@ async def read_by_aiokafka(server: ServerThread, listener: Listener, endpoint: T
         enable_auto_commit=False,
         isolation_level="read_committed",
     )
-    seen: list[bytes] = []
-    await consumer.start()
-    try:
-        consumer.assign([TopicPartition(topic, 0)])
-        async with asyncio.timeout(_PATIENCE):
-            while len(seen) < count:
-                for records in (await consumer.getmany(timeout_ms=1_000)).values():
-                    seen += [record.value for record in records]
-    finally:
-        await consumer.stop()
-    return seen
+    return await values_of(consumer, topic, count)
 
 
 async def write(options: dict[str, Any], topic: str, values: list[bytes], **more: Any) -> None:
