@@ -37,7 +37,7 @@ _MOST_HANGING: Final = 4
 # An authentication waits for a refresh that is under way for this part of the old token's remaining life, and not longer than these seconds.
 _PATIENCE_SHARE: Final = 0.25
 _PATIENCE: Final = 2.0
-# Seconds after which a token is refreshed whose end nobody knows.
+# Assumed life, in seconds, of a token without a known end.
 _ASSUMED_LIFE: Final = 3600.0
 # Failures in a row after which `start` waits no longer: some four seconds, if each comes at once.
 _MANY: Final = 5
@@ -191,7 +191,7 @@ class TokenKeeper:
 
     @property
     def expires_at(self) -> float | None:
-        """Return the end of the token, in seconds since 1970 as its source counts; None: there is no token, or nobody knows."""
+        """Return the end of the token, in seconds since 1970 as its source counts; None: there is no token, or its end is not known."""
         return self._kept.token.expires_at if self._kept is not None else None
 
     # The task
