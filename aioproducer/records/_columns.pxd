@@ -59,10 +59,10 @@ cdef struct Work:
     # the row that has the trouble
     Py_ssize_t row
 
-# The words of a row that are hashed so far.
+# The words of a row that are hashed so far: they go to two lanes in turn, first to the one that the last word did not go to.
 cdef struct Hash:
-    uint64_t place
-    uint64_t total
+    uint64_t next
+    uint64_t last
 
 
 # The content of a row
@@ -306,24 +306,37 @@ cdef inline uint64_t _mix(uint64_t word) noexcept nogil:
     return word ^ word >> 31
 
 
+cdef inline uint64_t _round(uint64_t lane, uint64_t word) noexcept nogil:
+    """Return the lane after a word: XXH64's round."""
+    lane += word * <uint64_t> 0xC2B2AE3D27D4EB4F
+    return (lane << 31 | lane >> 33) * <uint64_t> 0x9E3779B185EBCA87
+
+
 cdef inline void _add_word(Hash* hashed, uint64_t word) noexcept nogil:
-    hashed.place += <uint64_t> 0x9E3779B97F4A7C15
-    hashed.total += _mix(word + hashed.place)
+    hashed.next, hashed.last = hashed.last, _round(hashed.next, word)
 
 
-cdef inline void _add_bytes(Hash* hashed, const char* given, int64_t size) noexcept nogil:
+cdef inline void _add_bytes(Hash* given, const char* content, int64_t size) noexcept nogil:
     """Add the size of a field, 0 for null and else one more, and its bytes as words. The last word overlaps the one before it."""
-    cdef const unsigned char* data = <const unsigned char*> given
+    cdef const unsigned char* data = <const unsigned char*> content
     cdef int64_t left = size
-    _add_word(hashed, <uint64_t> (size + 1))
+    # a copy, which the compiler keeps in registers
+    cdef Hash hashed = given[0]
+    _add_word(&hashed, <uint64_t> (size + 1))
     if size >= 8:
-        while left >= 8:
-            _add_word(hashed, _long_word(data))
+        while left >= 16:
+            hashed.next = _round(hashed.next, _long_word(data))
+            hashed.last = _round(hashed.last, _long_word(data + 8))
+            data += 16
+            left -= 16
+        if left >= 8:
+            _add_word(&hashed, _long_word(data))
             data += 8
             left -= 8
         if left:
-            _add_word(hashed, _long_word(data + left - 8))
+            _add_word(&hashed, _long_word(data + left - 8))
     elif size >= 4:
-        _add_word(hashed, _word(data) | <uint64_t> _word(data + size - 4) << (8 * (size - 4)))
+        _add_word(&hashed, _word(data) | <uint64_t> _word(data + size - 4) << (8 * (size - 4)))
     elif size > 0:
-        _add_word(hashed, data[0] | <uint64_t> data[size >> 1] << (8 * (size >> 1)) | <uint64_t> data[size - 1] << (8 * (size - 1)))
+        _add_word(&hashed, data[0] | <uint64_t> data[size >> 1] << (8 * (size >> 1)) | <uint64_t> data[size - 1] << (8 * (size - 1)))
+    given[0] = hashed

@@ -479,7 +479,7 @@ def hash_rows(
     cdef Hash hashed
     cdef uint64_t total = 0
     for row in range(at, at + rows):
-        hashed.place = hashed.total = 0
+        hashed.next, hashed.last = 0, <uint64_t> 0x9E3779B185EBCA87
         value_size = _find(&values.span, row, &data)
         if keys is not None:
             key_size = _find(&keys.span, row, &key)
@@ -505,5 +505,5 @@ def hash_rows(
         if time >= 0:
             _add_word(&hashed, 3)
             _add_word(&hashed, <uint64_t> time)
-        total += _mix(hashed.total)
+        total += _mix(_mix(hashed.next) + hashed.last)
     return total
