@@ -37,12 +37,10 @@ def plain_assign(
     numbers: dict[int, int] = {}
     picks = array("H")
     for row in range(at, at + rows):
-        partition = None if column is None else column.get(row)
+        partition = _given(column, row, partitions)
         if partition is None:
             key = None if keys is None else keys.get(row)
             partition = nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
-        elif partition >= partitions:
-            raise BadRow(row, bad_partition(partition))
         picks.append(numbers.setdefault(partition, len(numbers)))
         groups.setdefault(partition, []).append(row)
     order = array("i")
@@ -51,6 +49,14 @@ def plain_assign(
         order.extend(some)
         ends.append(len(order))
     return picks, list(groups), order, ends
+
+
+def _given(column: Any, row: int, partitions: int) -> int | None:
+    """Return the partition that a row has in the column of partitions."""
+    partition: int | None = None if column is None else column.get(row)
+    if partition is not None and partition >= partitions:
+        raise BadRow(row, bad_partition(partition))
+    return partition
 
 
 assign: Any = plain_assign if columns.compiled is None else columns.compiled.assign

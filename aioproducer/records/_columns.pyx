@@ -468,7 +468,7 @@ def hash_rows(
     Strings values not None, Strings keys, Moments moments, Headers headers, Partitions partitions, int64_t moment,
     Py_ssize_t at, Py_ssize_t rows,
 ):
-    """Return the sum of the hashes of rows, as `plain_columns.hash_rows` does."""
+    """Return the sum of the hashes of rows, as `row_hash.hash_rows` does."""
     _check(values, keys, moments, headers, at, _end(at, rows))
     if partitions is not None and partitions.length < at + rows:
         raise ValueError(f"there are no rows {at} to {at + rows}")

@@ -315,16 +315,28 @@ def _moment_buffers(array: Any, at: int, rows: int) -> Any:
 def _headers(given: Any) -> _Column:
     pa = _pyarrow("headers", given)
     chunks = _chunked(pa, "headers", given)
-    kind, types = chunks.type, pa.types
-    pair = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else None
-    pair = pair if pair is not None and types.is_struct(pair) else ()
-    fields = {field.name: _content(pa, field.type) for field in pair}
-    if not types.is_null(kind) and not (fields.keys() == {"key", "value"} and fields["key"] in _TEXTS and fields["value"] in _CONTENTS):
-        raise UsageError(f"headers are of type {kind}: they are lists of structs of key (string) and value (binary)")
-    if pair and all(str(field.type) in _READY for field in pair):
+    fields = _header_fields(pa, chunks.type)
+    if fields and all(str(field.type) in _READY for field in fields):
         return _Column("headers", chunks, None, partial(_header_buffers, pa))
-    target = pa.large_list(pa.struct([(name, pa.string() if name == "key" else pa.binary()) for name in fields or ("key", "value")]))
+    names = [field.name for field in fields] or ["key", "value"]
+    target = pa.large_list(pa.struct([(name, pa.string() if name == "key" else pa.binary()) for name in names]))
     return _Column("headers", chunks, partial(_cast_checked, target), partial(_header_buffers, pa), str(target))
+
+
+def _header_fields(pa: Any, kind: Any) -> list[Any]:
+    """Return the two fields of headers, none for a column of nulls.
+
+    Raises:
+        UsageError: the column has another type.
+    """
+    if pa.types.is_null(kind):
+        return []
+    pair = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
+    fields = list(pair) if pair is not None and pa.types.is_struct(pair) else []
+    contents = {field.name: _content(pa, field.type) for field in fields}
+    if contents.keys() != {"key", "value"} or contents["key"] not in _TEXTS or contents["value"] not in _CONTENTS:
+        raise UsageError(f"headers are of type {kind}: they are lists of structs of key (string) and value (binary)")
+    return fields
 
 
 def _content(pa: Any, kind: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aioproducer.compiled_modules import extension
-from aioproducer.records import plain_columns
+from aioproducer.records import plain_columns, row_hash
 from aioproducer.records.plain_columns import BadRow, Encoded
 
 __all__ = [
@@ -34,6 +34,6 @@ Moments: Any = _chosen.Moments
 Partitions: Any = _chosen.Partitions
 Strings: Any = _chosen.Strings
 encode: Any = _chosen.encode
-hash_rows: Any = _chosen.hash_rows
+hash_rows: Any = row_hash.hash_rows if compiled is None else compiled.hash_rows
 known: Any = _chosen.known
 measure: Any = _chosen.measure

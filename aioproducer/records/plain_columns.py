@@ -6,37 +6,21 @@ row in the data, and the data. The buffers are untrusted: an offset is checked b
 
 from __future__ import annotations
 
-import struct
 from array import array
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.records.record_batch import MAX_RECORD_OVERHEAD, MOMENT, field_size, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import TypeAlias
 
-__all__ = ["BadRow", "Encoded", "Headers", "Moments", "Partitions", "Strings", "encode", "hash_rows", "known", "measure"]
+__all__ = ["BadRow", "Encoded", "Headers", "Moments", "Partitions", "Strings", "check_rows", "encode", "known", "measure"]
 
 # A number for each record, or as a varint the number that all records have in common.
 Sizes: TypeAlias = "array[int] | bytes"
 # Bytes of records in one batch.
 _MOST: Final = 2**31 - 1
-# Bytes of an empty list of headers.
-_NO_HEADERS: Final = 1
-# XXH64: the factors of its round.
-_LANE_FACTOR: Final = 0x9E3779B185EBCA87
-_WORD_FACTOR: Final = 0xC2B2AE3D27D4EB4F
-# SplitMix64: the factors of its finalizer.
-_FIRST_FACTOR: Final = 0xBF58476D1CE4E5B9
-_SECOND_FACTOR: Final = 0x94D049BB133111EB
-# Bytes of a word.
-_WORD: Final = 8
-_64_BITS: Final = 2**64 - 1
-# The words before the headers (with their number), the time and the partition of a row: they begin with other bits.
-_HEADERS_FOLLOW: Final = 1
-_TIME_FOLLOWS: Final = 2
-_PARTITION_FOLLOWS: Final = 3
 
 
 class BadRow(Exception):
@@ -337,15 +321,11 @@ def measure(
         BadRow: the first row is bad.
         ValueError: there are no such rows.
     """
-    _check((values, keys, moments, headers), at, at + rows)
+    check_rows((values, keys, moments, headers), at, at + rows)
     count = total = 0
     for row in range(at, at + rows):
         try:
-            key_size = -1 if keys is None else keys.span(row)[1]
-            size = MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(values.span(row)[1])
-            if moments is not None:
-                moments.get(row)
-            size += _NO_HEADERS if headers is None else len(_packed(headers, row))
+            size = _measured(values, keys, moments, headers, row)
         except BadRow:
             if count:
                 break
@@ -357,6 +337,15 @@ def measure(
         if size > longest:
             break
     return count, total
+
+
+def _measured(values: Strings, keys: Strings | None, moments: Moments | None, headers: Headers | None, row: int) -> int:
+    """Return the most bytes that a row takes as a record."""
+    key_size = -1 if keys is None else keys.span(row)[1]
+    size = MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(values.span(row)[1])
+    if moments is not None:
+        moments.get(row)
+    return size + len(_packed(headers, row))
 
 
 def encode(  # noqa: PLR0913, PLR0917  (a call for each batch: a tuple of columns would be made anew)
@@ -392,7 +381,7 @@ def encode(  # noqa: PLR0913, PLR0917  (a call for each batch: a tuple of column
         value = values.get(row)
         given = None if moments is None else moments.get(row)
         moment = now_ms if given is None else given
-        packed = b"\0" if headers is None else _packed(headers, row)
+        packed = _packed(headers, row)
         (key_size, key), (value_size, value) = _sized(key), _sized(value)
         base = base if index else moment
         delta = moment - base
@@ -412,73 +401,9 @@ def encode(  # noqa: PLR0913, PLR0917  (a call for each batch: a tuple of column
     return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), *sizes, _compact_deltas(deltas))
 
 
-def hash_rows(
-    values: Strings,
-    keys: Strings | None,
-    moments: Moments | None,
-    headers: Headers | None,
-    partitions: Partitions | None,
-    moment: int,
-    at: int,
-    rows: int,
-) -> int:
-    """Return the sum modulo 2**64 of the hashes of `rows` rows from `at` on. Without `moments`, `moment` is the time of all; -1: none.
-
-    The words of a row go to two lanes in turn, which its hash mixes. They are the size and the bytes of the value, those of the key, and
-    those of the headers, time and partition that the row has. A last word of bytes overlaps the one before it.
-
-    Raises:
-        BadRow: a row cannot be a record.
-        ValueError: there are no such rows.
-    """
-    columns: tuple[Any, ...] = (values, keys, headers, moments, partitions)
-    _check(columns, at, at + rows)
-    total = 0
-    for row in range(at, at + rows):
-        value, key, pairs, time, partition = (None if column is None else column.get(row) for column in columns)
-        words = [*_words(value), *_words(key)]
-        if pairs:
-            words.append(len(pairs) << 2 | _HEADERS_FOLLOW)
-            for name, content in pairs:
-                words += (*_words(name.encode("utf-8", "surrogatepass")), *_words(content))
-        if moments is None and moment >= 0:
-            time = moment
-        if time is not None:
-            words += (_TIME_FOLLOWS, time)
-        if partition is not None:
-            words += (_PARTITION_FOLLOWS, partition)
-        first, second = 0, _LANE_FACTOR
-        for word in words:
-            lane = first + word * _WORD_FACTOR & _64_BITS
-            first, second = second, (lane << 31 & _64_BITS | lane >> 33) * _LANE_FACTOR & _64_BITS
-        total += _mixed(_mixed(first) + second)
-    return total & _64_BITS
-
-
-def _words(field: bytes | None) -> Iterator[int]:
-    """Yield the size of a field, 0 for null and else one more, and its bytes as words."""
-    if field is None:
-        yield 0
-        return
-    size = len(field)
-    yield size + 1
-    if size >= _WORD:
-        yield from struct.unpack_from(f"<{size // _WORD}Q", field)
-    if size % _WORD:
-        yield int.from_bytes(field[-_WORD:], "little")
-
-
-def _mixed(word: int) -> int:
-    """Return a word with each of its bits spread over all bits."""
-    word &= _64_BITS
-    word = (word ^ word >> 30) * _FIRST_FACTOR & _64_BITS
-    word = (word ^ word >> 27) * _SECOND_FACTOR & _64_BITS
-    return word ^ word >> 31
-
-
-def _packed(headers: Headers, row: int) -> bytes:
+def _packed(headers: Headers | None, row: int) -> bytes:
     """Return the last part of a record: the number of a row's headers, and the headers."""
-    pairs = headers.encoded(row)
+    pairs = headers.encoded(row) if headers is not None else ()
     parts = [varint(len(pairs))]
     for name, value in pairs:
         value_size, value = _sized(value)
@@ -489,10 +414,10 @@ def _packed(headers: Headers, row: int) -> bytes:
 def _rows(columns: Sequence[Any], order: array[int] | None, at: int, end: int) -> Sequence[int]:
     """Return the rows to encode, in order."""
     if order is None:
-        _check(columns, at, end)
+        check_rows(columns, at, end)
         return range(at, end)
     length = len(columns[0])
-    _check(columns, 0, length)
+    check_rows(columns, 0, length)
     if not 0 <= at <= end <= len(order):
         raise ValueError(f"there are no rows {at} to {end} among {len(order)}")
     return order[at:end]
@@ -503,7 +428,7 @@ def _sized(field: bytes | None) -> tuple[int, bytes]:
     return (-1, b"") if field is None else (len(field), field)
 
 
-def _check(columns: Sequence[Any], at: int, end: int) -> None:
+def check_rows(columns: Sequence[Any], at: int, end: int) -> None:
     """Raise ValueError unless all columns have the first one's rows, and the rows from `at` to `end`."""
     length = len(columns[0])
     least = min(len(column) for column in columns if column is not None)

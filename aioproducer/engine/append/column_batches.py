@@ -88,20 +88,22 @@ class ColumnWindow:
         return self._groups[1]
 
     def _grouped(self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Any:
-        given = self.piece.partitions
-        if self.partition is not None and given is None:
+        if self.partition is not None and self.piece.partitions is None:
             return None, [routing.queues[self.partition]], None, [self.at + self.rows]
-        if not self.keyed and given is None:
+        if not self.keyed and self.piece.partitions is None:
             return None, [None], None, [self.at + self.rows]
-        some = self.piece.keys if self.keyed else None, self.at, self.rows, len(routing.queues)
         try:
-            picks, partitions, order, ends = key_grouping.assign(*some, -1, given)
+            picks, partitions, order, ends = self._assigned(len(routing.queues), -1)
             # All rows without a key go to one sticky partition: beside rows with keys they keep their order.
             if -1 in partitions and len(partitions) > 1:
-                picks, partitions, order, ends = key_grouping.assign(*some, sticky(routing, self.size // len(partitions)).partition, given)
+                nobodys = sticky(routing, self.size // len(partitions)).partition
+                picks, partitions, order, ends = self._assigned(len(routing.queues), nobodys)
         except BadRow as error:
             raise self.piece.bad(error) from None
         return picks, [None if partition < 0 else routing.queues[partition] for partition in partitions], order, ends
+
+    def _assigned(self, partitions: int, nobodys: int) -> Any:
+        return key_grouping.assign(self.piece.keys if self.keyed else None, self.at, self.rows, partitions, nobodys, self.piece.partitions)
 
     def need(self, room: int) -> int:
         """Return the most bytes of memory that the window takes, in batches of `room` bytes, once its partition queues are known."""
