@@ -131,6 +131,19 @@ def test_the_array_lives_as_long_as_its_rows() -> None:
     assert pa.total_allocated_bytes() == before
 
 
+@pytest.mark.parametrize(("form", "packed"), [(b"i", struct.pack("<4i", 7, 5, -(2**31), 3)), (b"l", struct.pack("<4q", 7, 5, -(2**63), 3))])
+def test_partitions_are_read_from_their_buffers(form: bytes, packed: bytes) -> None:
+    column = ExportedArray(form, 3, [bytes([0b1010]), packed], offset=1, null_count=-1)
+    (piece,) = Table(exported_bytes([b"u", b"v", b"w"]), None, None, None, column).pieces()
+    assert [piece.row(at)[4] for at in range(3)] == [5, None, 3]
+
+
+def test_headers_that_are_exported_are_read_through_pyarrow() -> None:
+    column = pa.array([[{"key": "a", "value": b"1"}], None], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    (piece,) = Table(exported_bytes([b"u", b"v"]), None, None, Foreign(column)).pieces()
+    assert [piece.row(at)[3] for at in range(2)] == [[("a", b"1")], None]
+
+
 def test_pyarrow_is_not_imported() -> None:
     """Both columns of the table are read without pyarrow, which a process imports in half a second."""
     program = """
