@@ -68,6 +68,7 @@ if _typing.TYPE_CHECKING:
         Health,
         OffsetAndMetadata,
         Position,
+        PreparedTransaction,
         ProducerRecord,
         Record,
         RecordMetadata,
@@ -77,6 +78,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
     from aioproducer.serializers import json_serializer, string_serializer
+    from aioproducer.transaction_resolver import TransactionResolver
 
     __version__: str
 
@@ -119,6 +121,7 @@ __all__ = [
     "Partitioner",
     "Persisted",
     "Position",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",
@@ -145,6 +148,7 @@ __all__ = [
     "TransactionExpired",
     "TransactionFatal",
     "TransactionMisuse",
+    "TransactionResolver",
     "TransactionTimeout",
     "TransportError",
     "UsageError",
@@ -177,6 +181,7 @@ _HOMES = {
     "MetricName": "metrics.registry",
     "OffsetAndMetadata": "model",
     "Position": "model",
+    "PreparedTransaction": "model",
     "PartitionCircuitBreaker": "interfaces",
     "Partitioner": "interfaces",
     "Producer": "producer",
@@ -191,6 +196,7 @@ _HOMES = {
     "ThreadDelivery": "engine.append.thread_bridge",
     "TimestampType": "model",
     "TopicPartition": "model",
+    "TransactionResolver": "transaction_resolver",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",
     "string_serializer": "serializers",
