@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
@@ -31,6 +31,9 @@ from aioproducer import (
     UsageError,
 )
 from aioproducer.testing import FakeCluster, ListenerSecurity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TX = PreparedTransaction("tx", 1, 0, 2)
 
@@ -301,6 +304,37 @@ async def test_a_cancelled_commit(step: str) -> None:
         assert len(asked(cluster, "EndTxn")) == (0 if step == "FindCoordinator" else 1)
         await resolver.commit(prepared)
         assert committed(cluster) == [b"v"]
+
+
+CALLS: dict[str, Callable[[TransactionResolver, PreparedTransaction], Any]] = {
+    "commit": lambda resolver, prepared: resolver.commit(prepared),
+    "abort": lambda resolver, prepared: resolver.abort(prepared),
+    "committed_offset": lambda resolver, _: resolver.committed_offset("tx", "orders", stable=False),
+    "commit_offsets": lambda resolver, _: resolver.commit_offsets("g", {("orders", 0): 1}),
+    "list": lambda resolver, _: resolver.list_transactions(),
+    "describe": lambda resolver, _: resolver.describe_transactions(["tx"]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@jumping
+async def test_cancelled_at_every_turn(call: str) -> None:
+    """The call ends at once, at each of its awaits; the transaction is open or ended as asked, and the same call then succeeds."""
+    for after in range(100):
+        async with with_topic(2) as cluster, resolving(cluster) as resolver:
+            prepared = await prepared_by(cluster)
+            task = asyncio.ensure_future(CALLS[call](resolver, prepared))
+            await turns(after)
+            is_cancelled = task.cancel()
+            await turns(2)
+            assert task.done()
+            await CALLS[call](resolver, prepared)
+            if call in ("commit", "abort"):
+                assert committed(cluster) == ([b"v"] if call == "commit" else [])
+        if not is_cancelled:
+            break
+    assert after > 3
+    assert not is_cancelled
 
 
 @pytest.mark.parametrize("newest", [0, 1, 3, 4, 6])

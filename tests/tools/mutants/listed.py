@@ -1504,6 +1504,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/transactions/transaction_ends.py",
         "prepared.version)",
         "2)",
-        ("tests/scenarios/test_prepared.py", "-k", "resolver_ends"),
+        ("tests/scenarios/test_prepared.py", "-k", "producer_lives"),
     ),
 )
