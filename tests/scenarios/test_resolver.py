@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -494,3 +495,44 @@ async def test_brokers_that_are_too_old() -> None:
                 assert await refusal(call) == "UNSUPPORTED_VERSION"
             await resolver.commit(prepared)
         assert committed(cluster) == [b"v"]
+
+
+@pytest.mark.parametrize("seed", range(24))
+@jumping
+async def test_what_is_decided_is_what_is_visible(seed: int) -> None:
+    """Whatever brokers do, and wherever a resolver dies: its successors end each transaction as it was decided, once."""
+    rng = random.Random(seed)
+    async with with_topic(rng.choice((1, 2)), brokers=3) as cluster:
+        names = [f"tx-{number}" for number in range(6)]
+        prepared = {name: await prepared_by(cluster, name, name.encode()) for name in names}
+        kept = set(rng.sample(names, 3))
+
+        async def end(resolver: TransactionResolver) -> None:
+            ends = [resolver.commit(one) if name in kept else resolver.abort(one) for name, one in prepared.items()]
+            await asyncio.gather(*rng.sample(ends, len(ends)))
+
+        for _ in range(rng.randint(1, 4)):
+            for _ in range(rng.randint(0, 4)):
+                api = rng.choice(("EndTxn", "EndTxn", "FindCoordinator", "Metadata"))
+                if rng.random() < 0.5:
+                    cluster.fail(api, disconnect=rng.choice(("before", "after")))
+                elif api != "Metadata":
+                    cluster.fail(api, rng.choice(("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")))
+            cluster.move_coordinator(rng.choice(names), rng.choice((1, 2, 3)))
+            async with resolving(cluster) as resolver:
+                dying = asyncio.ensure_future(end(resolver))
+                await turns(rng.randint(0, 60))
+                if rng.random() < 0.3:
+                    victim = cluster.brokers[rng.choice((1, 2, 3))]
+                    await victim.stop()
+                    await victim.start()
+                if rng.random() < 0.5:
+                    dying.cancel()
+                    await asyncio.gather(dying, return_exceptions=True)
+            await asyncio.gather(dying, return_exceptions=True)
+        cluster.faults.clear()
+        async with resolving(cluster) as successor:
+            await end(successor)
+            assert sorted(filter(None, committed(cluster))) == sorted(name.encode() for name in kept)
+            for name in names:
+                assert (await successor.committed_offset(name, "orders") is not None) is (name in kept)
