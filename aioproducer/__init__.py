@@ -68,16 +68,20 @@ if _typing.TYPE_CHECKING:
         Health,
         OffsetAndMetadata,
         Position,
+        PreparedTransaction,
         ProducerRecord,
         Record,
         RecordMetadata,
         TimestampType,
         TopicPartition,
+        TransactionDescription,
+        TransactionListing,
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
     from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
+    from aioproducer.transaction_resolver import TransactionResolver
 
     __version__: str
 
@@ -120,6 +124,7 @@ __all__ = [
     "Partitioner",
     "Persisted",
     "Position",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",
@@ -142,10 +147,13 @@ __all__ = [
     "TopicPartition",
     "TransactionAbortable",
     "TransactionAborted",
+    "TransactionDescription",
     "TransactionError",
     "TransactionExpired",
     "TransactionFatal",
+    "TransactionListing",
     "TransactionMisuse",
+    "TransactionResolver",
     "TransactionTimeout",
     "TransportError",
     "UsageError",
@@ -179,6 +187,7 @@ _HOMES = {
     "MetricName": "metrics.registry",
     "OffsetAndMetadata": "model",
     "Position": "model",
+    "PreparedTransaction": "model",
     "PartitionCircuitBreaker": "interfaces",
     "Partitioner": "interfaces",
     "Producer": "producer",
@@ -193,6 +202,9 @@ _HOMES = {
     "ThreadDelivery": "engine.append.thread_bridge",
     "TimestampType": "model",
     "TopicPartition": "model",
+    "TransactionDescription": "model",
+    "TransactionListing": "model",
+    "TransactionResolver": "transaction_resolver",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",
     "rows_checksum": "row_checksum",
