@@ -1,7 +1,7 @@
 """Build the compiled modules: one of each `.pyx`, and one of each module whose attributes a `.pxd` alone types. The rest stands in pyproject.toml.
 
 Without a compiler the package installs and works, in plain Python; `AIOPRODUCER_REQUIRE_EXT=1` makes that an error instead.
-`AIOPRODUCER_PURE=1` builds none, which gives a wheel for any Python and machine.
+`AIOPRODUCER_PURE=1` builds none, which gives a wheel for any Python and machine; so does a Python on which the compiled build was not tested.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import pathlib
 import runpy
-import sys
-import sysconfig
 
 from setuptools import Extension, setup
 
@@ -20,25 +18,14 @@ def is_set(name: str) -> bool:
     return os.environ.get(name, "") not in {"", "0"}
 
 
-def why_none() -> str:
-    """Why no extension is built; empty: one is."""
-    if is_set("AIOPRODUCER_PURE"):
-        return "AIOPRODUCER_PURE is set"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "this Python has no global interpreter lock, which the compiled build needs"
-    if sys.implementation.name != "cpython":
-        return "the compiled build is for CPython"
-    return ""
-
-
-is_required = is_set("AIOPRODUCER_REQUIRE_EXT")
-reason = why_none()
-if reason and is_required:
-    raise SystemExit(f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}")
-
-
 PACKAGE = pathlib.Path("aioproducer")
 modules = runpy.run_path(str(PACKAGE / "compiled_modules.py"))
+
+is_required = is_set("AIOPRODUCER_REQUIRE_EXT")
+# Why no extension is built; empty: each is.
+reason = "AIOPRODUCER_PURE is set" if is_set("AIOPRODUCER_PURE") else modules["why_plain"]()
+if reason and is_required:
+    raise SystemExit(f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}")
 
 
 # The CRC-32 of all their sources, which each is told: by it a stale one is known (`aioproducer.compiled_modules`).

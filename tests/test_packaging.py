@@ -16,6 +16,8 @@ import tomllib
 
 import pytest
 
+from aioproducer import compiled_modules
+
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
@@ -66,6 +68,7 @@ def test_the_pythons_are_the_same_everywhere() -> None:
     versions = [word.rpartition(" ")[2] for word in project["classifiers"] if word.startswith("Programming Language :: Python :: 3.")]
     assert tuple(versions) == PYTHONS
     assert f"@nox.session(python={list(PYTHONS[1:])}".replace("'", '"') in noxfile
+    assert [f"{major}.{minor}" for major, minor in compiled_modules.PYTHONS] == list(PYTHONS)
 
 
 @pytest.mark.parametrize("name", ["TWICE", "ONCE"])
@@ -106,6 +109,21 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
     assert "Cythonizing aioproducer/engine/_one.pyx" in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
     assert there == {"_one.pyx", "compiled_modules.py"}
+
+
+@pytest.mark.parametrize("is_required", [False, True])
+def test_no_extension_is_built_for_a_python_that_was_not_tested(tmp_path: pathlib.Path, *, is_required: bool) -> None:
+    """Such a Python gets the wheel for any Python. A developer who tries the compiled build there adds it to the list."""
+    copy_setup(tmp_path)
+    listed = tmp_path / "aioproducer/compiled_modules.py"
+    text = listed.read_text()
+    listed.write_text(text.replace(f"PYTHONS: Final = {compiled_modules.PYTHONS}", "PYTHONS: Final = ((3, 9), (3, 10))"))
+    assert listed.read_text() != text
+    (tmp_path / "aioproducer/engine/_one.pyx").write_text("one = (")
+    has_worked, output = run("setup.py", "build_ext", "--inplace", cwd=tmp_path, **(REQUIRED if is_required else {}))
+    assert has_worked != is_required, output
+    reason = "the compiled build is for the Pythons that it was tested on (3.9, 3.10), and this is"
+    assert (f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}" in output) == is_required
 
 
 @pytest.mark.parametrize(
