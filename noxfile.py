@@ -67,6 +67,7 @@ OF_THE_PACKAGES_SOURCE = (
     "tests/test_docs.py",
     "tests/test_floors.py",
     "tests/test_gate.py",
+    "tests/test_metadata.py",
     "tests/test_mutants.py",
     "tests/test_packaging.py",
 )

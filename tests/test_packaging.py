@@ -21,6 +21,8 @@ from aioproducer import compiled_modules
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+HOME = PROJECT["tool"]["aioproducer"]["home"]
+READ_BY_SETUP = ("aioproducer/compiled_modules.py", "aioproducer/version.py")
 NO_COMPILER = {"CC": shutil.which("false") or "/bin/false"}
 PURE = {"AIOPRODUCER_PURE": "1"}
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
@@ -81,10 +83,12 @@ def test_what_is_run_on_plain_python_is_there(name: str) -> None:
 
 
 def copy_setup(folder: pathlib.Path) -> None:
-    """setup.py, and what it asks which modules are compiled."""
+    """setup.py, and what it reads: which modules are compiled, the version, the home; with an own README."""
     (folder / "aioproducer/engine").mkdir(parents=True)
-    for name in ("setup.py", "aioproducer/compiled_modules.py"):
+    for name in ("setup.py", *READ_BY_SETUP):
         shutil.copy(ROOT / name, folder / name)
+    (folder / "pyproject.toml").write_text(f'[tool.aioproducer]\nhome = "{HOME}"\n')
+    (folder / "README.md").write_text("# a test\n")
 
 
 def test_who_asks_for_a_name_builds_nothing(tmp_path: pathlib.Path) -> None:
@@ -108,7 +112,7 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
     assert has_worked, output
     assert "Cythonizing aioproducer/engine/_one.pyx" in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_one.pyx", "compiled_modules.py"}
+    assert there == {"_one.pyx", "compiled_modules.py", "version.py"}
 
 
 @pytest.mark.parametrize("is_required", [False, True])
@@ -145,4 +149,4 @@ def test_where_nothing_can_be_compiled(tmp_path: pathlib.Path, environment: dict
     assert has_worked == works, output
     assert says in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_one.pyx", "compiled_modules.py"}
+    assert there == {"_one.pyx", "compiled_modules.py", "version.py"}
