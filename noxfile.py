@@ -49,16 +49,22 @@ ONCE = (
     "tests/scenarios/test_starting.py",
     "tests/scenarios/test_tls.py",
 )
-DISTRIBUTIONS = {  # what it is installed with: from the sdist as where no compiler is
-    "wheel": COMPILED,
-    "sdist": {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""},  # what needs both builds is skipped
+# What needs both builds is skipped there.
+NO_COMPILER = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""}
+# What each is installed with; "any" is the wheel for any Python.
+DISTRIBUTIONS = {"wheel": COMPILED, "sdist": NO_COMPILER, "any": NO_COMPILER}
+# What `build_info` says of each: the build, and a part of the reason.
+BUILD_OF = {
+    "wheel": ("compiled", ""),
+    "sdist": ("plain Python", "installed from source"),
+    "any": ("plain Python", "py3-none-any is installed"),
 }
-BUILD_OF = {"wheel": "compiled", "sdist": "plain Python"}
 TELL = """
 import aioproducer, sys
 info = aioproducer.build_info()
 print(aioproducer.__file__, info, sep="\\n")
-assert info.build == sys.argv[1] and info.reason == info.columns_reason
+[build, *reason] = sys.argv[1:]
+assert info.build == build and info.reason == info.columns_reason and all(part in info.reason for part in reason)
 """
 TREE_WITHOUT_THE_PACKAGE = (".ci", "docs", "examples", "tests", "README.md", "noxfile.py", "pyproject.toml", "setup.py")
 OF_THE_PACKAGES_SOURCE = (
@@ -300,26 +306,30 @@ def docs(session: nox.Session) -> None:
     run(session, "python", "docs/reference/make_metrics.py")
     run(session, "python", "docs/topics/make_dashboard.py")
     run(session, "python", "docs/topics/make_map.py")
+    run(session, "python", "docs/topics/make_platforms.py")
 
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """The wheel and the sdist, in dist/; each is installed alone, the sdist without a compiler, and sends to a fake cluster."""
+    """The wheel, the sdist and the pure wheel, in dist/; each is installed, the last two without a compiler, and sends to a fake cluster."""
     made = distributions(session)
+    session.install("twine")
+    session.run("twine", "check", "--strict", *map(str, made.values()))
     if sys.platform == "linux":
         session.install("auditwheel")
         session.run("auditwheel", "show", str(made["wheel"]))
     for kind, env in DISTRIBUTIONS.items():
-        session.install("--force-reinstall", requirement("aioproducer", made[kind]), env=env)
+        depends = () if kind == "wheel" else ("--no-deps",)  # it has installed those of all
+        session.install("--force-reinstall", *depends, requirement("aioproducer", made[kind]), env=env)
         session.chdir(session.create_tmp())  # so that it is the installed one that is imported
-        session.run("python", "-c", TELL, BUILD_OF[kind], env=env)
+        session.run("python", "-c", TELL, *BUILD_OF[kind], env=env)
         session.run("python", str(ROOT / "examples" / "hello.py"), env=env)
 
 
 @nox.session
 @nox.parametrize("kind", [nox.param(kind, id=kind) for kind in DISTRIBUTIONS])
 def installed(session: nox.Session, kind: str) -> None:
-    """The unit tests on what was installed, with no tree beside it: compiled from the wheel, plain from the sdist without a compiler."""
+    """The unit tests on what was installed, with no tree beside it: compiled from the wheel, plain from the sdist and the pure wheel."""
     env = DISTRIBUTIONS[kind]
     session.install(requirement("aioproducer[unit]", distributions(session)[kind]), env=env)
     elsewhere = pathlib.Path(session.create_tmp()) / "tree"
@@ -328,7 +338,7 @@ def installed(session: nox.Session, kind: str) -> None:
     for name in TREE_WITHOUT_THE_PACKAGE:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, elsewhere / name)
     session.chdir(elsewhere)
-    session.run("python", "-c", TELL, BUILD_OF[kind], env=env)
+    session.run("python", "-c", TELL, *BUILD_OF[kind], env=env)
     left_out = [f"--ignore={name}" for name in OF_THE_PACKAGES_SOURCE]
     session.run("python", "-m", "pytest", *WITHOUT_JAVA, *left_out, *session.posargs, env=env)
 
@@ -342,7 +352,7 @@ def run(session: nox.Session, program: str, *words: str, env: dict[str, str] | N
 
 
 def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
-    """Make the sdist, and of it the wheel, in dist/: `wheel` must be compiled, `sdist` has the source of that and nothing generated."""
+    """Make the sdist, and of it both wheels, in dist/: `wheel` must be compiled, `sdist` has the source of that and nothing generated."""
     session.install("build")
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     session.run("python", "-m", "build", silent=True, env=COMPILED)
@@ -351,7 +361,10 @@ def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
         files = {name.partition("/")[2] for name in archive.getnames()}
     if not files.issuperset(COMPILED_FROM) or any(name.endswith((".c", ".so", ".pyd")) for name in files):
         session.error(f"{sdist.name} lacks {', '.join(COMPILED_FROM)}, or has what is generated from it")
-    return {"wheel": wheel, "sdist": sdist}
+    # Without the cache, from which pip would take what it built of another sdist of that name.
+    session.run("pip", "wheel", "--quiet", "--no-deps", "--no-cache-dir", "--wheel-dir", "dist", str(sdist), env=PLAIN)
+    [anywhere] = (ROOT / "dist").glob("*-py3-none-any.whl")
+    return {"wheel": wheel, "sdist": sdist, "any": anywhere}
 
 
 def requirement(name: str, archive: pathlib.Path) -> str:

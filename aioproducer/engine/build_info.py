@@ -75,8 +75,8 @@ def _installed() -> str:
     if pathlib.Path(str(installed.locate_file("aioproducer"))) != pathlib.Path(__file__).parents[1]:
         return ""
     if "Tag: py3-none-any" in (installed.read_text("WHEEL") or "").splitlines():
-        return ": the installed wheel is the one for any Python and machine (py3-none-any)"
-    return ": it was installed from source and not compiled, as where no C compiler works"
+        return ": the wheel py3-none-any is installed, which is for any Python and machine"
+    return ": it was not compiled when it was installed from source, which needs a C compiler"
 
 
 def _extension() -> str:

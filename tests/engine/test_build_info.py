@@ -130,8 +130,8 @@ def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str,
 @pytest.mark.parametrize(
     ("wheel", "folder", "says"),
     [
-        ("Tag: py3-none-any", "", f"{NONE}: the installed wheel is the one for any Python and machine (py3-none-any)"),
-        ("Tag: cp311-cp311-linux_x86_64", "", f"{NONE}: it was installed from source and not compiled, as where no C compiler works"),
+        ("Tag: py3-none-any", "", f"{NONE}: the wheel py3-none-any is installed, which is for any Python and machine"),
+        ("Tag: cp311-cp311-linux_x86_64", "", f"{NONE}: it was not compiled when it was installed from source, which needs a C compiler"),
         ("Tag: py3-none-any", "elsewhere", NONE),
     ],
     ids=["any", "source", "another"],
