@@ -77,6 +77,7 @@ OF_THE_PACKAGES_SOURCE = (
     "tests/test_mutants.py",
     "tests/test_packages.py",
     "tests/test_packaging.py",
+    "tests/test_release.py",
 )
 KERBEROS = ROOT / ".nox" / "kerberos"
 KERBEROS_TESTS = ("tests/testing/test_kdc.py", "tests/integration/test_kerberos_real.py")
@@ -196,6 +197,16 @@ def pyright(session: nox.Session) -> None:
     """What pyright makes of the face. In an environment of its own: it brings Node with it, which nothing else needs."""
     session.install("pyright[nodejs]==1.1.414")
     session.run("pyright", "--pythonpath", str(shared(session) / "python"), "tests/test_types.py")
+
+
+@nox.session(reuse_venv=True)
+def workflows(session: nox.Session) -> None:
+    """What zizmor and actionlint say of .github, without a network: of actions with known faults they say nothing. Wants Go."""
+    session.install("zizmor==1.32.0")
+    session.run("zizmor", "--offline", "--persona", "auditor", ".github")
+    programs = pathlib.Path(session.create_tmp()).resolve()
+    session.run("go", "install", "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12", external=True, env={"GOBIN": str(programs)})
+    session.run(str(programs / "actionlint"), *map(str, sorted((ROOT / ".github/workflows").glob("*.yml"))), external=True)
 
 
 @nox.session(venv_backend="none")
