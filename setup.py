@@ -62,6 +62,6 @@ setup(
         "Issues": f"{home}/issues",
     },
     ext_modules=[] if reason else [extension(source) for source in modules["compiled_from"](PACKAGE)],
-    # Forced: times of files do not tell what they hold.
-    options={"build_ext": {"cython_c_in_temp": True, "force": True}},
+    # Forced: times of files do not tell what they hold. The first option is Cython's, which a build without extensions does not need.
+    options={} if reason else {"build_ext": {"cython_c_in_temp": True, "force": True}},
 )

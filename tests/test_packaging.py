@@ -63,6 +63,17 @@ def test_the_wheels_that_are_made() -> None:
     assert sorted(listed) == sorted(f"cp{version.replace('.', '')}-{name}" for version in PYTHONS for name in names)
 
 
+def test_the_pure_wheel_needs_no_cython(tmp_path: pathlib.Path) -> None:
+    """As in an environment in which nothing but setuptools is: a module of that name that cannot be imported stands before it."""
+    copy_setup(tmp_path)
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden/Cython.py").write_text("raise ImportError")
+    code = "import setuptools.build_meta as b; print(b.build_wheel('.'))"
+    has_worked, output = run("-c", code, cwd=tmp_path, **PURE, PYTHONPATH=str(tmp_path / "hidden"))
+    assert has_worked, output
+    assert output.splitlines()[-1].endswith("-py3-none-any.whl")
+
+
 def test_the_pythons_are_the_same_everywhere() -> None:
     """The package says that it runs on the Pythons that the tests run on and that wheels are made for."""
     noxfile = (ROOT / "noxfile.py").read_text()
