@@ -49,16 +49,22 @@ ONCE = (
     "tests/scenarios/test_starting.py",
     "tests/scenarios/test_tls.py",
 )
-DISTRIBUTIONS = {  # what it is installed with: from the sdist as where no compiler is
-    "wheel": COMPILED,
-    "sdist": {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""},  # what needs both builds is skipped
+# What needs both builds is skipped there.
+NO_COMPILER = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""}
+# What each is installed with; "any" is the wheel for any Python.
+DISTRIBUTIONS = {"wheel": COMPILED, "sdist": NO_COMPILER, "any": NO_COMPILER}
+# What `build_info` says of each: the build, and a part of the reason.
+BUILD_OF = {
+    "wheel": ("compiled", ""),
+    "sdist": ("plain Python", "installed from source"),
+    "any": ("plain Python", "py3-none-any is installed"),
 }
-BUILD_OF = {"wheel": "compiled", "sdist": "plain Python"}
 TELL = """
 import aioproducer, sys
 info = aioproducer.build_info()
 print(aioproducer.__file__, info, sep="\\n")
-assert info.build == sys.argv[1] and info.reason == info.columns_reason
+[build, *reason] = sys.argv[1:]
+assert info.build == build and info.reason == info.columns_reason and all(part in info.reason for part in reason)
 """
 TREE_WITHOUT_THE_PACKAGE = (".ci", "docs", "examples", "tests", "README.md", "noxfile.py", "pyproject.toml", "setup.py")
 OF_THE_PACKAGES_SOURCE = (
@@ -67,8 +73,11 @@ OF_THE_PACKAGES_SOURCE = (
     "tests/test_docs.py",
     "tests/test_floors.py",
     "tests/test_gate.py",
+    "tests/test_metadata.py",
     "tests/test_mutants.py",
+    "tests/test_packages.py",
     "tests/test_packaging.py",
+    "tests/test_release.py",
 )
 KERBEROS = ROOT / ".nox" / "kerberos"
 KERBEROS_TESTS = ("tests/testing/test_kdc.py", "tests/integration/test_kerberos_real.py")
@@ -190,6 +199,16 @@ def pyright(session: nox.Session) -> None:
     session.run("pyright", "--pythonpath", str(shared(session) / "python"), "tests/test_types.py")
 
 
+@nox.session(reuse_venv=True)
+def workflows(session: nox.Session) -> None:
+    """What zizmor and actionlint say of .github, without a network: of actions with known faults they say nothing. Wants Go."""
+    session.install("zizmor==1.32.0")
+    session.run("zizmor", "--offline", "--persona", "auditor", ".github")
+    programs = pathlib.Path(session.create_tmp()).resolve()
+    session.run("go", "install", "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12", external=True, env={"GOBIN": str(programs)})
+    session.run(str(programs / "actionlint"), *map(str, sorted((ROOT / ".github/workflows").glob("*.yml"))), external=True)
+
+
 @nox.session(venv_backend="none")
 def floors(session: nox.Session) -> None:
     """Which way imports go; and that each contract would be seen to break."""
@@ -299,26 +318,30 @@ def docs(session: nox.Session) -> None:
     run(session, "python", "docs/reference/make_metrics.py")
     run(session, "python", "docs/topics/make_dashboard.py")
     run(session, "python", "docs/topics/make_map.py")
+    run(session, "python", "docs/topics/make_platforms.py")
 
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """The wheel and the sdist, in dist/; each is installed alone, the sdist without a compiler, and sends to a fake cluster."""
+    """The wheel, the sdist and the pure wheel, in dist/; each is installed, the last two without a compiler, and sends to a fake cluster."""
     made = distributions(session)
+    session.install("twine")
+    session.run("twine", "check", "--strict", *map(str, made.values()))
     if sys.platform == "linux":
         session.install("auditwheel")
         session.run("auditwheel", "show", str(made["wheel"]))
     for kind, env in DISTRIBUTIONS.items():
-        session.install("--force-reinstall", requirement("aioproducer", made[kind]), env=env)
+        depends = () if kind == "wheel" else ("--no-deps",)  # it has installed those of all
+        session.install("--force-reinstall", *depends, requirement("aioproducer", made[kind]), env=env)
         session.chdir(session.create_tmp())  # so that it is the installed one that is imported
-        session.run("python", "-c", TELL, BUILD_OF[kind], env=env)
+        session.run("python", "-c", TELL, *BUILD_OF[kind], env=env)
         session.run("python", str(ROOT / "examples" / "hello.py"), env=env)
 
 
 @nox.session
 @nox.parametrize("kind", [nox.param(kind, id=kind) for kind in DISTRIBUTIONS])
 def installed(session: nox.Session, kind: str) -> None:
-    """The unit tests on what was installed, with no tree beside it: compiled from the wheel, plain from the sdist without a compiler."""
+    """The unit tests on what was installed, with no tree beside it: compiled from the wheel, plain from the sdist and the pure wheel."""
     env = DISTRIBUTIONS[kind]
     session.install(requirement("aioproducer[unit]", distributions(session)[kind]), env=env)
     elsewhere = pathlib.Path(session.create_tmp()) / "tree"
@@ -327,7 +350,7 @@ def installed(session: nox.Session, kind: str) -> None:
     for name in TREE_WITHOUT_THE_PACKAGE:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, elsewhere / name)
     session.chdir(elsewhere)
-    session.run("python", "-c", TELL, BUILD_OF[kind], env=env)
+    session.run("python", "-c", TELL, *BUILD_OF[kind], env=env)
     left_out = [f"--ignore={name}" for name in OF_THE_PACKAGES_SOURCE]
     session.run("python", "-m", "pytest", *WITHOUT_JAVA, *left_out, *session.posargs, env=env)
 
@@ -341,8 +364,8 @@ def run(session: nox.Session, program: str, *words: str, env: dict[str, str] | N
 
 
 def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
-    """Make the sdist, and of it the wheel, in dist/: `wheel` must be compiled, `sdist` has the source of that and nothing generated."""
-    session.install("build")
+    """Make the sdist, and of it both wheels, in dist/: `wheel` must be compiled, `sdist` has the source of that and nothing generated."""
+    session.install("build", "setuptools>=77")
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     session.run("python", "-m", "build", silent=True, env=COMPILED)
     [wheel], [sdist] = (ROOT / "dist").glob("*.whl"), (ROOT / "dist").glob("*.tar.gz")
@@ -350,7 +373,15 @@ def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
         files = {name.partition("/")[2] for name in archive.getnames()}
     if not files.issuperset(COMPILED_FROM) or any(name.endswith((".c", ".so", ".pyd")) for name in files):
         session.error(f"{sdist.name} lacks {', '.join(COMPILED_FROM)}, or has what is generated from it")
-    return {"wheel": wheel, "sdist": sdist}
+    source = pathlib.Path(session.create_tmp()) / sdist.name.removesuffix(".tar.gz")
+    shutil.rmtree(source, ignore_errors=True)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(source.parent, filter="data")
+    # In this environment, which has setuptools: Cython, the other requirement of a build, has nothing to do for this one.
+    here = ("--no-isolation", "--skip-dependency-check", "--outdir", str(ROOT / "dist"), str(source))
+    session.run("python", "-m", "build", "--wheel", *here, silent=True, env=PLAIN)
+    [anywhere] = (ROOT / "dist").glob("*-py3-none-any.whl")
+    return {"wheel": wheel, "sdist": sdist, "any": anywhere}
 
 
 def requirement(name: str, archive: pathlib.Path) -> str:

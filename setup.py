@@ -1,16 +1,18 @@
-"""Build the compiled modules: one of each `.pyx`, and one of each module whose attributes a `.pxd` alone types. The rest stands in pyproject.toml.
+"""Build the compiled modules: one of each `.pyx`, and one of each module whose attributes a `.pxd` alone types.
+
+Make README.md the long description, with absolute links, and the project's addresses, all from `home` in pyproject.toml. The rest stands there.
 
 Without a compiler the package installs and works, in plain Python; `AIOPRODUCER_REQUIRE_EXT=1` makes that an error instead.
-`AIOPRODUCER_PURE=1` builds none, which gives a wheel for any Python and machine.
+`AIOPRODUCER_PURE=1` builds none, which gives a wheel for any Python and machine; so does a Python on which the compiled build was not tested.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
+import re
 import runpy
-import sys
-import sysconfig
+import tomllib
 
 from setuptools import Extension, setup
 
@@ -20,25 +22,14 @@ def is_set(name: str) -> bool:
     return os.environ.get(name, "") not in {"", "0"}
 
 
-def why_none() -> str:
-    """Why no extension is built; empty: one is."""
-    if is_set("AIOPRODUCER_PURE"):
-        return "AIOPRODUCER_PURE is set"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "this Python has no global interpreter lock, which the compiled build needs"
-    if sys.implementation.name != "cpython":
-        return "the compiled build is for CPython"
-    return ""
-
-
-is_required = is_set("AIOPRODUCER_REQUIRE_EXT")
-reason = why_none()
-if reason and is_required:
-    raise SystemExit(f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}")
-
-
 PACKAGE = pathlib.Path("aioproducer")
 modules = runpy.run_path(str(PACKAGE / "compiled_modules.py"))
+
+is_required = is_set("AIOPRODUCER_REQUIRE_EXT")
+# Why no extension is built; empty: each is.
+reason = "AIOPRODUCER_PURE is set" if is_set("AIOPRODUCER_PURE") else modules["why_plain"]()
+if reason and is_required:
+    raise SystemExit(f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}")
 
 
 # The CRC-32 of all their sources, which each is told: by it a stale one is known (`aioproducer.compiled_modules`).
@@ -51,8 +42,26 @@ def extension(source: pathlib.Path) -> Extension:
     return Extension(name, [source.as_posix()], define_macros=macros, optional=not is_required)
 
 
+# The tag that release.yml is started by: a link of a release leads to the pages of that release.
+home = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))["tool"]["aioproducer"]["home"]
+files = f"{home}/blob/v{runpy.run_path(str(PACKAGE / 'version.py'))['VERSION']}"
+
+
+def with_absolute_links(page: str) -> str:
+    """Return a page of the project's root, written in Markdown, with links that lead somewhere wherever it is shown."""
+    return re.sub(r"(?<=\]\()(?![a-z]+:|#)", f"{files}/", page)
+
+
 setup(
+    long_description=with_absolute_links(pathlib.Path("README.md").read_text(encoding="utf-8")),
+    long_description_content_type="text/markdown",
+    project_urls={
+        "Source": home,
+        "Documentation": f"{files}/README.md#read-on",
+        "Changelog": f"{files}/docs/changelog.md",
+        "Issues": f"{home}/issues",
+    },
     ext_modules=[] if reason else [extension(source) for source in modules["compiled_from"](PACKAGE)],
-    # Forced: times of files do not tell what they hold.
-    options={"build_ext": {"cython_c_in_temp": True, "force": True}},
+    # Forced: times of files do not tell what they hold. The first option is Cython's, which a build without extensions does not need.
+    options={} if reason else {"build_ext": {"cython_c_in_temp": True, "force": True}},
 )

@@ -9,14 +9,18 @@ from __future__ import annotations
 import importlib
 import os
 import pathlib
+import sys
 import sysconfig
 import zlib
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ENGINE", "Extension", "compiled_from", "crc_of_sources", "extension"]
+__all__ = ["ENGINE", "NOT_INSTALLED", "PYTHONS", "Extension", "compiled_from", "crc_of_sources", "extension", "why_plain"]
 
 # The engine's compiled module that needs all its others: either all of them are used, or none.
 ENGINE: Final = "aioproducer.engine.append._fast_path"
+# The versions of CPython on which the compiled build was tested. setup.py compiles for these alone, and each has its wheels.
+PYTHONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
+NOT_INSTALLED: Final = "the compiled build is not installed"
 
 
 class Extension(NamedTuple):
@@ -51,16 +55,29 @@ def extension(name: str) -> Extension:
     return found
 
 
-def _found(name: str) -> Extension:
+def why_plain() -> str:
+    """Return why this Python runs no compiled build, whatever is installed; empty if it may. setup.py builds none for the same reason."""
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return Extension(None, "this Python has no global interpreter lock, which the compiled build needs")
+        return "this Python has no global interpreter lock, which the compiled build needs"
+    if sys.implementation.name != "cpython":
+        return "the compiled build is for CPython"
+    if sys.version_info[:2] not in PYTHONS:
+        tested = ", ".join(f"{major}.{minor}" for major, minor in PYTHONS)
+        this = ".".join(map(str, sys.version_info[:2]))
+        return f"the compiled build is for the Pythons that it was tested on ({tested}), and this is {this}"
+    return ""
+
+
+def _found(name: str) -> Extension:
+    if reason := why_plain():
+        return Extension(None, reason)
     try:
         module = importlib.import_module(name)
     # AttributeError and SystemError: the internals of this Python differ from those of the Python that the module was made for.
     except (ImportError, AttributeError, SystemError) as error:
         # If it is not missing, the module exists but was made for another platform, for example.
         is_missing = isinstance(error, ImportError) and error.name == name
-        return Extension(None, "the compiled build is not installed" if is_missing else f"the compiled build cannot be loaded ({error})")
+        return Extension(None, NOT_INSTALLED if is_missing else f"the compiled build cannot be loaded ({error})")
     source = pathlib.Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx")
     made_of = getattr(module, "SOURCE", None)
     # A wheel has no .pyx. 0: the module was not made by setup.py.

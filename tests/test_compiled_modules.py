@@ -14,6 +14,7 @@ import zlib
 import pytest
 
 import aioproducer
+from aioproducer import compiled_modules
 from aioproducer.compiled_modules import extension
 
 NAME = "of_a_test._unit"
@@ -83,6 +84,24 @@ def test_what_cannot_be_used_is_passed_over_unless_it_is_required(
     with pytest.raises(ImportError) as raised:
         extension(NAME)
     assert str(raised.value) == f"AIOPRODUCER_REQUIRE_EXT is set, and {NAME} cannot be used: {reason}"
+
+
+def test_a_python_that_was_not_tested_runs_plain_python(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled module of a Python that is not in the list is passed over, even one that could be loaded."""
+    (package / "_unit.py").write_text(f"SOURCE = {NEWEST}")
+    monkeypatch.setattr(compiled_modules, "PYTHONS", ((3, 9), (3, 10)))
+    this = "{}.{}".format(*sys.version_info)
+    reason = f"the compiled build is for the Pythons that it was tested on (3.9, 3.10), and this is {this}"
+    assert extension(NAME) == (None, reason)
+    monkeypatch.setattr(compiled_modules, "PYTHONS", (sys.version_info[:2],))
+    assert extension(NAME).build == "compiled"
+
+
+def test_the_compiled_build_is_for_cpython(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another implementation may load modules of C, but their objects are CPython's."""
+    (package / "_unit.py").write_text(f"SOURCE = {NEWEST}")
+    monkeypatch.setattr(sys.implementation, "name", "pypy")
+    assert extension(NAME) == (None, "the compiled build is for CPython")
 
 
 @pytest.mark.parametrize("made_of", [f"SOURCE = {OLDER}", "SOURCE = None", ""])

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def test_the_map_is_up_to_date() -> None:

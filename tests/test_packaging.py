@@ -8,17 +8,26 @@ from __future__ import annotations
 import ast
 import os
 import pathlib
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tomllib
+from typing import Any
 
 import pytest
 
+from aioproducer import compiled_modules
+
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PLATFORMS = (ROOT / "docs/topics/platforms.md").read_text(encoding="utf-8")
+MAKER = runpy.run_path(str(ROOT / "docs/topics/make_platforms.py"))
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+HOME = PROJECT["tool"]["aioproducer"]["home"]
+READ_BY_SETUP = ("aioproducer/compiled_modules.py", "aioproducer/version.py")
 NO_COMPILER = {"CC": shutil.which("false") or "/bin/false"}
 PURE = {"AIOPRODUCER_PURE": "1"}
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
@@ -40,22 +49,29 @@ def run(*words: str, cwd: pathlib.Path, **environment: str) -> tuple[bool, str]:
     return done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(
-    ("platform", "machine", "names"),
-    [
-        ("linux", "x86_64", ("manylinux_x86_64", "musllinux_x86_64")),
-        ("linux", "aarch64", ("manylinux_aarch64", "musllinux_aarch64")),
-        ("macos", "x86_64", ("macosx_x86_64",)),
-        ("macos", "arm64", ("macosx_arm64",)),
-        ("windows", "AMD64", ("win_amd64",)),
-    ],
-)
-def test_the_wheels_that_are_built(platform: str, machine: str, names: tuple[str, ...]) -> None:
-    """One for each Python, system and architecture; none for a Python that the tests have not run on, none without the lock."""
-    words = ("-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform, "--archs", machine, str(ROOT))
-    has_worked, output = run(*words, cwd=ROOT)
+@pytest.mark.parametrize("platform", MAKER["PLATFORMS"], ids=lambda platform: f"{platform.system}-{platform.machine}")
+def test_the_page_of_platforms_has_what_cibuildwheel_makes(platform: Any) -> None:
+    """docs/topics/platforms.md names the wheels as cibuildwheel does now: `python docs/topics/make_platforms.py`."""
+    assert MAKER["row"](platform) in PLATFORMS.splitlines()
+
+
+def test_the_wheels_that_are_made() -> None:
+    """One for each Python, system and machine; none for a Python that the tests have not run on, none without the lock."""
+    names = ("manylinux_x86_64", "musllinux_x86_64", "manylinux_aarch64", "musllinux_aarch64", "macosx_x86_64", "macosx_arm64", "win_amd64")
+    _, _, table = PLATFORMS.partition(MAKER["BEGIN"])
+    listed = re.findall(r"`(\S+)`", table.partition(MAKER["END"])[0])
+    assert sorted(listed) == sorted(f"cp{version.replace('.', '')}-{name}" for version in PYTHONS for name in names)
+
+
+def test_the_pure_wheel_needs_no_cython(tmp_path: pathlib.Path) -> None:
+    """As in an environment in which nothing but setuptools is: a module of that name that cannot be imported stands before it."""
+    copy_setup(tmp_path)
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden/Cython.py").write_text("raise ImportError")
+    code = "import setuptools.build_meta as b; print(b.build_wheel('.'))"
+    has_worked, output = run("-c", code, cwd=tmp_path, **PURE, PYTHONPATH=str(tmp_path / "hidden"))
     assert has_worked, output
-    assert set(output.split()) == {f"cp{version.replace('.', '')}-{name}" for version in PYTHONS for name in names}
+    assert output.splitlines()[-1].endswith("-py3-none-any.whl")
 
 
 def test_the_pythons_are_the_same_everywhere() -> None:
@@ -66,6 +82,7 @@ def test_the_pythons_are_the_same_everywhere() -> None:
     versions = [word.rpartition(" ")[2] for word in project["classifiers"] if word.startswith("Programming Language :: Python :: 3.")]
     assert tuple(versions) == PYTHONS
     assert f"@nox.session(python={list(PYTHONS[1:])}".replace("'", '"') in noxfile
+    assert [f"{major}.{minor}" for major, minor in compiled_modules.PYTHONS] == list(PYTHONS)
 
 
 @pytest.mark.parametrize("name", ["TWICE", "ONCE"])
@@ -78,10 +95,12 @@ def test_what_is_run_on_plain_python_is_there(name: str) -> None:
 
 
 def copy_setup(folder: pathlib.Path) -> None:
-    """setup.py, and what it asks which modules are compiled."""
+    """setup.py, and what it reads: which modules are compiled, the version, the home; with an own README."""
     (folder / "aioproducer/engine").mkdir(parents=True)
-    for name in ("setup.py", "aioproducer/compiled_modules.py"):
+    for name in ("setup.py", *READ_BY_SETUP):
         shutil.copy(ROOT / name, folder / name)
+    (folder / "pyproject.toml").write_text(f'[tool.aioproducer]\nhome = "{HOME}"\n')
+    (folder / "README.md").write_text("# a test\n")
 
 
 def test_who_asks_for_a_name_builds_nothing(tmp_path: pathlib.Path) -> None:
@@ -105,7 +124,22 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
     assert has_worked, output
     assert "Cythonizing aioproducer/engine/_one.pyx" in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_one.pyx", "compiled_modules.py"}
+    assert there == {"_one.pyx", "compiled_modules.py", "version.py"}
+
+
+@pytest.mark.parametrize("is_required", [False, True])
+def test_no_extension_is_built_for_a_python_that_was_not_tested(tmp_path: pathlib.Path, *, is_required: bool) -> None:
+    """Such a Python gets the wheel for any Python. A developer who tries the compiled build there adds it to the list."""
+    copy_setup(tmp_path)
+    listed = tmp_path / "aioproducer/compiled_modules.py"
+    text = listed.read_text()
+    listed.write_text(text.replace(f"PYTHONS: Final = {compiled_modules.PYTHONS}", "PYTHONS: Final = ((3, 9), (3, 10))"))
+    assert listed.read_text() != text
+    (tmp_path / "aioproducer/engine/_one.pyx").write_text("one = (")
+    has_worked, output = run("setup.py", "build_ext", "--inplace", cwd=tmp_path, **(REQUIRED if is_required else {}))
+    assert has_worked != is_required, output
+    reason = "the compiled build is for the Pythons that it was tested on (3.9, 3.10), and this is"
+    assert (f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}" in output) == is_required
 
 
 @pytest.mark.parametrize(
@@ -127,4 +161,4 @@ def test_where_nothing_can_be_compiled(tmp_path: pathlib.Path, environment: dict
     assert has_worked == works, output
     assert says in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_one.pyx", "compiled_modules.py"}
+    assert there == {"_one.pyx", "compiled_modules.py", "version.py"}

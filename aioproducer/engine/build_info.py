@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import NamedTuple
 
-from aioproducer.compiled_modules import ENGINE
+from aioproducer.compiled_modules import ENGINE, NOT_INSTALLED
 from aioproducer.engine.append.chosen_build import BUILD, REASON
 from aioproducer.records import columns
 from aioproducer.version import VERSION
@@ -55,7 +55,28 @@ def build_info() -> BuildInfo:
         ImportError: `AIOPRODUCER_REQUIRE_EXT` is set, and a compiled build cannot be used; or it was made of another source.
     """
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return BuildInfo(VERSION, BUILD, REASON, "" if REASON else _extension(), python, columns.REASON)
+    return BuildInfo(VERSION, BUILD, _in_full(REASON), "" if REASON else _extension(), python, _in_full(columns.REASON))
+
+
+def _in_full(reason: str) -> str:
+    """Return the reason; for a compiled build that is not installed, also what was installed instead."""
+    return f"{reason}{_installed()}" if reason == NOT_INSTALLED else reason
+
+
+def _installed() -> str:
+    # imported here: it takes tens of milliseconds
+    from importlib import metadata  # noqa: PLC0415  see above
+
+    try:
+        installed = metadata.distribution("aioproducer")
+    except metadata.PackageNotFoundError:
+        return ""
+    # A vendored copy runs beside another installation, and an editable one is elsewhere: neither wheel says anything of this folder.
+    if pathlib.Path(str(installed.locate_file("aioproducer"))) != pathlib.Path(__file__).parents[1]:
+        return ""
+    if "Tag: py3-none-any" in (installed.read_text("WHEEL") or "").splitlines():
+        return ": the wheel py3-none-any is installed, which is for any Python and machine"
+    return ": it was not compiled when it was installed from source, which needs a C compiler"
 
 
 def _extension() -> str:

@@ -127,6 +127,27 @@ def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str,
     assert told(TELL, PYTHONPATH=str(copied), **REQUIRED) == CANNOT.format(lost.replace("/", ".")) + NONE
 
 
+@pytest.mark.parametrize(
+    ("wheel", "folder", "says"),
+    [
+        ("Tag: py3-none-any", "", f"{NONE}: the wheel py3-none-any is installed, which is for any Python and machine"),
+        ("Tag: cp311-cp311-linux_x86_64", "", f"{NONE}: it was not compiled when it was installed from source, which needs a C compiler"),
+        ("Tag: py3-none-any", "elsewhere", NONE),
+    ],
+    ids=["any", "source", "another"],
+)
+def test_it_says_what_was_installed_instead(copied: pathlib.Path, wheel: str, folder: str, says: str) -> None:
+    """The wheel's own tags say it. The wheel of another folder, as of a vendored copy's neighbour, says nothing of this one."""
+    for name in CHOSEN:
+        (copied / f"aioproducer/{name}.py").unlink()
+    info = copied / folder / "aioproducer-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: aioproducer\nVersion: 1.2\n")
+    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\n{wheel}\n")
+    path = os.pathsep.join([str(info.parent), str(copied)])
+    assert told(TELL, PYTHONPATH=path) == f"plain Python; {says}; {says}"
+
+
 @pytest.mark.parametrize("stale", CHOSEN)
 def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None:
     """A stale source of either extension is an error of both, as they are compiled together. Plain Python is still available."""
