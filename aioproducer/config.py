@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from aioproducer.broker_addresses import read_addresses
+from aioproducer.environment_options import DEFAULT_PREFIX, environment_options
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import Acks, Compression
@@ -38,7 +39,7 @@ from aioproducer.options import (
 )
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.secure_conflicts import settle_security
-from aioproducer.secure_options import SECURE_NAMES, SecureOptions, hides_secrets
+from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
 
 if TYPE_CHECKING:
@@ -389,24 +390,55 @@ class ProducerConfig(SecureOptions):
 
     @classmethod
     def of(cls, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
-        """Return the given config, or a new one of keyword options. Secrets are replaced in `options`, which the caller's frame holds.
+        """Return the given config, with `options` in place of its own. Secrets are replaced in `options`, which the caller's frame holds.
 
         Args:
-            config: as `without_content` returns it.
+            config: as `without_content` returns it; None: all other options have their defaults.
             options: keyword options.
 
         Raises:
-            ConfigError: both were given, or an option is unknown (the nearest name is in the text) or bad.
+            ConfigError: `config` is none, or an option is unknown (the nearest name is in the text) or bad.
         """
         hide_secrets(options, OPTIONS)
         if config is not None:
             if isinstance(config, type):
                 advice = "ProducerConfig.from_mapping makes one of it" if issubclass(config, dict) else "options are given by name"
                 raise ConfigError(f"config must be a ProducerConfig, not {config.__name__}; {advice}")
-            if options:
-                raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
-            return config
+            return config.replace(**options) if options else config
         return cls(**keyword_options(options, OPTIONS))
+
+    def replace(self, **options: Any) -> ProducerConfig:
+        """Return a config with these options in place of this one's. A default that gave way to another option is a default again.
+
+        Args:
+            options: fields, by name, or by the names of aiokafka's and kafka-python's arguments.
+
+        Raises:
+            ConfigError: an option is unknown, bad, or in conflict with another.
+        """
+        hide_secrets(options, OPTIONS)
+        given = {name: value for name in OPTIONS if not isinstance(value := getattr(self, name), (Assumed, Yielding))}
+        return type(self)(**given | keyword_options(options, OPTIONS))
+
+    @classmethod
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None) -> ProducerConfig:
+        """Return a config of environment variables: `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_LINGER_MS`, and so on for each option.
+
+        A name is `prefix` and the option's name, or Java's or librdkafka's with underscores, in upper case. Empty variables are left out.
+        Names of `prefix` that are no options belong to other programs: one line of the log names them. Variables of `AIOPRODUCER_` are
+        read too, and take precedence. A secret may be a reference (`${file:/run/secrets/kafka:password}`), which stays one.
+
+        Args:
+            prefix: the beginning of the names.
+            environ: the variables; None: those of the process.
+
+        Raises:
+            ConfigError: a value is bad, an `AIOPRODUCER_` name is unknown (the text has the nearest), or two names mean the same option.
+        """
+        options = environment_options(prefix, OPTIONS, environ)
+        # No frame of this package holds the secrets of the environment.
+        del environ
+        return cls(**options_of(options, OPTIONS))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ProducerConfig:

@@ -16,7 +16,9 @@ from aioproducer.engine.append.thread_bridge import FromThread
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.fork_safety import FORKED
+from aioproducer.environment_options import DEFAULT_PREFIX
 from aioproducer.errors import ProducerClosed, UsageError
+from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
@@ -27,7 +29,6 @@ from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
-    from types import TracebackType
 
     from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.delivery.chosen_build import Delivery
@@ -59,7 +60,7 @@ else:
     V = TypeVar("V")
 
 
-class Producer(TransactionCalls, Generic[K, V]):
+class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
     """Sends records to Kafka from one event loop.
 
     ```python
@@ -69,12 +70,12 @@ class Producer(TransactionCalls, Generic[K, V]):
     ```
 
     Args:
-        config: a `ProducerConfig`; without one, the caller gives its fields as `options`.
+        config: a `ProducerConfig`; None: its fields are given as `options`.
         dialer: makes connections; the `client_options` of a fake cluster contain one.
         resolver: looks host names up. Without one, the producer looks names up in DNS, but passes them unresolved to a given `dialer`.
         chance: returns a random number in [0, 1), for jitter and for the choice of sticky partitions.
         wall_clock: returns seconds since the epoch, for timestamps. Deadlines use the loop's clock.
-        options: fields of `ProducerConfig`.
+        options: fields of `ProducerConfig`. With a config, they take precedence over its own.
 
     Raises:
         ConfigError: an option is unknown, bad, or in conflict with another. No connection was opened: the constructor does no I/O.
@@ -107,6 +108,19 @@ class Producer(TransactionCalls, Generic[K, V]):
         self._starting: Runtime | None = None
         # The engine of the last start that failed.
         self._unstarted: Runtime | None = None
+
+    @classmethod
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Any) -> Self:
+        """Return a producer with the options of environment variables, as `ProducerConfig.from_env` reads them.
+
+        Args:
+            prefix: the beginning of the variables' names.
+            options: arguments of the constructor, which take precedence.
+
+        Raises:
+            ConfigError: an option is bad, or an `AIOPRODUCER_` variable unknown.
+        """
+        return cls(ProducerConfig.from_env(prefix), **options)
 
     async def start(self, *, wait: bool = True) -> None:
         """Start the tasks, and wait for the first metadata of any bootstrap broker, at most `max_block_ms`.
@@ -384,15 +398,6 @@ class Producer(TransactionCalls, Generic[K, V]):
             self._client_id_number.release()
 
     _is_stopped = False
-
-    async def __aenter__(self) -> Self:
-        """Call `start`. Returns the producer."""
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Call `stop`. After an exception or a cancellation it flushes too, within its limit, and keeps the original exception."""
-        await self.stop()
 
     @property
     def buffer_available(self) -> int:

@@ -514,9 +514,53 @@ def test_a_config_is_taken_as_it_is() -> None:
 
 
 def test_a_config_and_options() -> None:
-    """Which would win could only be guessed."""
-    with pytest.raises(ConfigError, match=r"not both .*acks, linger_ms"):
-        ProducerConfig.of(config(), {"linger_ms": 1, "acks": 1})
+    """The options take precedence over the config's, which stays as it is."""
+    made = config(linger_ms=3, client_id="shop")
+    assert ProducerConfig.of(made, {"linger_ms": 1, "acks": 1}) == config(linger_ms=1, acks=1, client_id="shop")
+    assert made == config(linger_ms=3, client_id="shop")
+
+
+# replace
+
+
+@pytest.mark.parametrize("options", [{}, {"linger_ms": "auto"}, TOKEN, {"compression_type": "zstd", "acks": 1, "retries": 0}], ids=repr)
+def test_nothing_replaced_is_the_same(options: dict[str, Any]) -> None:
+    """Every value that a config holds is taken by another one."""
+    made = config(**options)
+    assert made.replace() == made
+    assert made.replace(client_id="x").replace(client_id=made.client_id) == made
+
+
+def test_replaced_options_are_checked() -> None:
+    """As those of a new config; names of other clients are taken, too."""
+    with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):
+        config().replace(lingr_ms=5)
+    with pytest.raises(ConfigError, match="acks"):
+        config(enable_idempotence=True).replace(acks=1)
+    assert config(acks=1).replace(ssl_cafile="ca.pem", security_protocol="SSL").ssl_truststore_location == "ca.pem"
+
+
+def test_defaults_that_gave_way_are_defaults_again() -> None:
+    """A long linger moved `delivery_timeout_ms`, which comes back with a short one; a given time stays."""
+    assert config(linger_ms=100_000).delivery_timeout_ms == 130_000
+    assert config(linger_ms=100_000).replace(linger_ms=0).delivery_timeout_ms == 120_000
+    assert config(linger_ms=0, delivery_timeout_ms=99_000).replace(linger_ms=5).delivery_timeout_ms == 99_000
+
+
+def test_a_scheme_is_kept_with_the_protocol_that_it_named() -> None:
+    """The protocol that `SSL://` named belongs to the config; another scheme contradicts it."""
+    made = config(bootstrap_servers="SSL://kafka")
+    assert made.replace(bootstrap_servers="other:1").security_protocol == "SSL"
+    with pytest.raises(ConfigError, match="has the scheme PLAINTEXT"):
+        made.replace(bootstrap_servers="PLAINTEXT://kafka")
+
+
+def test_replaced_secrets_stay_hidden() -> None:
+    """A new password is a secret at once, and an old one stays one."""
+    made = config(**TOKEN).replace(sasl_password="canary")
+    assert "canary" not in repr(made)
+    assert made.sasl_password.reveal() == "canary"  # type: ignore[union-attr]
+    assert made.replace(linger_ms=1).sasl_password == made.sasl_password
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
+from aioproducer.environment_options import DEFAULT_PREFIX
 from aioproducer.errors import (
     BrokerError,
     DeliveryError,
@@ -30,6 +31,7 @@ from aioproducer.errors import (
     UsageError,
     broker_error,
 )
+from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, Headers, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
@@ -38,9 +40,6 @@ from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
 from aioproducer.testing.recorded_arguments import SendArguments
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = ["RecordingProducer"]
 
@@ -68,16 +67,16 @@ _METHODS: Final = (
 )
 
 
-class RecordingProducer(RecordedTransactions, Generic[K, V]):
+class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
     """Replaces a `Producer` in unit tests of code that sends.
 
     Args:
-        config: a `ProducerConfig`, or give its fields as options; serializers, `partitioner`, `acks` and size limits have effect.
+        config: a `ProducerConfig`; None: its fields are given as options; serializers, `partitioner`, `acks` and size limits have effect.
         auto_complete: whether records are acknowledged in the next event-loop iteration; else `complete_next` and `fail_next` end them.
         partitions: number of partitions by topic: {"orders": 6}. A topic that is not named accepts every partition number,
             and has one partition for a partitioner.
         dialer: accepted and ignored, as is `resolver`: a `Producer` takes them.
-        options: fields of `ProducerConfig`.
+        options: fields of `ProducerConfig`. With a config, they take precedence over its own.
 
     Attributes:
         history: the sends as `RecordedSend`, in call order, acknowledged or not; of transactions, only committed ones.
@@ -115,6 +114,11 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         producer = cls(**options)
         producer._state = "running"
         return producer
+
+    @classmethod
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Any) -> Self:
+        """Return a producer with the options of environment variables, as `Producer.from_env`."""
+        return cls(ProducerConfig.from_env(prefix), **options)
 
     # --- called by the test
 
@@ -333,15 +337,6 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
             await asyncio.sleep(0)
         if self._client_id_number is not None:
             self._client_id_number.release()
-
-    async def __aenter__(self) -> Self:
-        """Call `start`."""
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Call `stop`."""
-        await self.stop()
 
     @property
     def buffer_available(self) -> int:

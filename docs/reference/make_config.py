@@ -24,10 +24,21 @@ HEAD = """\
 
 `Producer(linger_ms=5)`, or one `ProducerConfig(linger_ms=5)` for several producers. Both check everything at once, and do no I/O. Values
 may be text, as in environment files; integers of numpy's and other types are integers, and `Decimal` and numpy's floats are taken for
-times. `producer.config` shows what is in force.
+times. `producer.config` shows what is in force. `config.replace(linger_ms=5)` returns a config with other options, and
+`Producer(config, linger_ms=5)` takes it: options beside a config take precedence over the config's.
 
 `ProducerConfig.from_mapping({"linger.ms": "5"})` takes Java's names, which are ours with dots for underscores unless the table says
 otherwise, and librdkafka's, with their values and units; librdkafka's `compression.level` is that of the codec which is chosen.
+
+`Producer.from_env()` and `ProducerConfig.from_env()` read environment variables: `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_LINGER_MS`, and so on,
+each name of the table below, or of Java's or librdkafka's, with underscores and in upper case. An empty variable counts as none.
+
+| variable | what `from_env(prefix="KAFKA_")` does with a name that is no option |
+|---|---|
+| `KAFKA_...`, or the prefix that you give | leaves it out, since other programs share the prefix (`KAFKA_HEAP_OPTS`); one line of the log names them all |
+| `AIOPRODUCER_...` | raises `ConfigError` with the nearest name; these variables take precedence over those of the prefix |
+
+A password may be in the variable, or the variable holds a [reference](#tls-and-sasl) to it, as `KAFKA_SASL_PASSWORD='${file:/run/secrets/kafka}'`.
 """
 
 CONFLICTS = """\
