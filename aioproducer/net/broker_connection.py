@@ -160,7 +160,7 @@ class BrokerConnection:
                 raise
             refused = self.last_error if isinstance(self.last_error, AuthenticationFailed) else None
             why = f"; the latest attempt: {refused}" if refused is not None else ""
-            raise ConnectionLost(f"{self._where}: no connection within {patience:g} s yet{why}") from (refused or error)
+            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{why}") from (refused or error)
 
     # The task
 

@@ -168,7 +168,7 @@ class BrokerNode:
         except TimeoutError as error:
             if isinstance(error, TransportError):
                 raise
-            raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {timeout:g} s") from error
+            raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {round(timeout, 3):g} s") from error
 
     def throttle(self, milliseconds: int) -> None:
         """Mute the node for `milliseconds` from now. A throttle time that ends earlier than the current one is ignored."""
