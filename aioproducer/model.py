@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ __all__ = [
     "FlushSummary",
     "Header",
     "Headers",
+    "HeadersLike",
     "Health",
     "OffsetAndMetadata",
     "PartitionNumber",
@@ -36,6 +37,8 @@ PartitionNumber: TypeAlias = SupportsIndex
 TimestampMs: TypeAlias = "SupportsIndex | datetime"
 Header: TypeAlias = "tuple[str, bytes | None]"
 Headers: TypeAlias = Sequence[Header]
+# Headers as `send` takes them; a string is UTF-8. Interceptors and serializers get them as `Headers`.
+HeadersLike: TypeAlias = "Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]"
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -137,7 +140,7 @@ class Record(NamedTuple, Generic[K, V]):
     key: K | None = None
     partition: PartitionNumber | None = None
     timestamp_ms: TimestampMs | None = None
-    headers: Headers = ()
+    headers: HeadersLike = ()
 
     def __repr__(self) -> str:
         """Return a text without the key, the value and the header values."""

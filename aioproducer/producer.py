@@ -17,18 +17,19 @@ from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.fork_safety import FORKED
 from aioproducer.environment_options import DEFAULT_PREFIX
-from aioproducer.errors import ProducerClosed, UsageError
+from aioproducer.errors import ProducerClosed
 from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
-from aioproducer.number_conversion import is_number
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
+from aioproducer.timestamp_conversion import seconds_of
 from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable
+    from datetime import timedelta
 
     from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.delivery.chosen_build import Delivery
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from aioproducer.model import (
         Compression,
         FlushSummary,
-        Headers,
+        HeadersLike,
         Health,
         PartitionNumber,
         Record,
@@ -164,7 +165,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Queue one record. Returns its delivery, which resolves to its `RecordMetadata`.
 
@@ -177,8 +178,8 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
             value: bytes, or a value for `value_serializer`; None is a tombstone.
             key: bytes, or a key for `key_serializer`; records of one key go to one partition (murmur2, as in every Kafka client).
             partition: an explicit partition; it takes precedence over the key.
-            timestamp_ms: the record's time, in ms since the epoch; None: now.
-            headers: pairs of a string and bytes or None; keys may repeat, order is kept.
+            timestamp_ms: the record's time, in ms since the epoch, or a datetime with a time zone; None: now.
+            headers: pairs of a string and bytes, a string or None; keys may repeat, order is kept. Or a mapping of them. A string is UTF-8.
 
         Raises:
             UsageError: not bytes and no serializer, a bad partition, timestamp or header, or a closed producer.
@@ -205,7 +206,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> RecordMetadata:
         """Send one record and wait for its acknowledgement. Returns its metadata.
 
@@ -226,7 +227,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Queue one record without waiting, from a plain function that runs in the producer's loop. Returns its delivery.
 
@@ -282,7 +283,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
             keys: a column of the same kinds and length; a null is no key. Records of one key go to one partition, records without a key
                 to the sticky partitions.
             partition: the partition of all rows; it takes precedence over their keys.
-            timestamps_ms: an array of int64, in ms since the epoch, or of timestamps; or one number for all. None, and a null: now.
+            timestamps_ms: an array of int64, in ms since the epoch, or of timestamps; or one number or datetime for all. None, and a null: now.
 
         Raises:
             UsageError: the columns are no such arrays, or differ in length; a row is damaged or impossible (the text names it); or
@@ -336,14 +337,14 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
             raise ProducerClosed(NOT_STARTED)
         return self._engine
 
-    async def flush(self, timeout: float | None = None) -> FlushSummary:
+    async def flush(self, timeout: float | timedelta | None = None) -> FlushSummary:
         """Send the queued records now, and wait until each of them is acknowledged or failed. Returns their numbers.
 
         A flush covers the records that were queued when `flush` was called, and those of sends that waited then. It raises for none of
         them: awaiting a delivery raises the error of its record.
 
         Args:
-            timeout: seconds; None: no limit but `delivery_timeout_ms`, which ends each record. Records are pending when it is over.
+            timeout: seconds, or a timedelta; None: no limit but `delivery_timeout_ms`, which ends each record. Records are pending when it is over.
 
         Raises:
             ProducerClosed: the producer does not run.
@@ -352,9 +353,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
         """
         engine = self._running()
         engine.check()
-        if timeout is not None and not (is_number(timeout) and timeout >= 0):
-            raise UsageError(f"timeout={timeout!r}: it is seconds, from 0 on, or None")
-        return await engine.flush(None if timeout is None else float(timeout))
+        return await engine.flush(seconds_of("timeout", timeout))
 
     async def stop(self) -> None:
         """Abort an open transaction and flush, at most `close_timeout_ms`, then fail all pending records and close every connection.
@@ -421,7 +420,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
         engine = self._engine
         return Snapshot() if engine is None else engine.snapshot()
 
-    def health(self, *, patience: float | None = None) -> Health:
+    def health(self, *, patience: float | timedelta | None = None) -> Health:
         """Return whether the producer is ready, and the reasons if it is not. Any thread may call it.
 
         It serves readiness probes: `200 if producer.health() else 503`. A producer is ready while it runs, at least one broker can be
@@ -429,16 +428,17 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
         not make it unready, because it still sends the records of other partitions.
 
         Args:
-            patience: seconds for which a record may be unacknowledged; None: `request_timeout_ms`.
+            patience: seconds, or a timedelta, for which a record may be unacknowledged; None: `request_timeout_ms`.
 
         Raises:
+            UsageError: `patience` is no time.
             TimeoutError: as `metrics`.
         """
         engine = self._engine
         if engine is None:
             is_forked = self._starting is not None and self._starting.is_forked
             return unready(FORKED if is_forked else "the producer was not started")
-        return engine.health(patience)
+        return engine.health(seconds_of("patience", patience))
 
     def explain(self) -> str:
         """Return a text for people about what waits now and why: memory, waiting sends, the oldest batches. It has no keys or values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -120,14 +121,14 @@ def test_linger_by_load_is_a_word(written: Any) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("soon", "linger_ms='soon': it is a number, or 'auto'"),
-        ("", "linger_ms='': it is a number, or 'auto'"),
-        ("auto 5", "linger_ms='auto 5': it is a number, or 'auto'"),
+        ("soon", "linger_ms='soon': it is a number, or a timedelta, or 'auto'"),
+        ("", "linger_ms='': it is a number, or a timedelta, or 'auto'"),
+        ("auto 5", "linger_ms='auto 5': it is a number, or a timedelta, or 'auto'"),
         (-1, "linger_ms=-1: it is at least 0, or 'auto'"),
-        (None, "linger_ms=None: it is a number, or 'auto'"),
-        (True, "linger_ms=True: it is a number, or 'auto'"),
-        (b"auto", "linger_ms=b'auto': it is a number, or 'auto'"),
-        (float("nan"), "linger_ms=nan: it is a number, or 'auto'"),
+        (None, "linger_ms=None: it is a number, or a timedelta, or 'auto'"),
+        (True, "linger_ms=True: it is a number, or a timedelta, or 'auto'"),
+        (b"auto", "linger_ms=b'auto': it is a number, or a timedelta, or 'auto'"),
+        (float("nan"), "linger_ms=nan: it is a number, or a timedelta, or 'auto'"),
     ],
     ids=repr,
 )
@@ -496,6 +497,15 @@ def test_what_the_user_wrote_does_not_give_way(options: dict[str, Any], text: st
     """Even where it is what the default would have been: both are named, with their values."""
     with pytest.raises(ConfigError, match=text):
         config(**options)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name.endswith("_ms")])
+def test_a_time_may_be_a_timedelta(name: str) -> None:
+    """Milliseconds, with their fraction; what is out of the range is an error as for a number."""
+    kind = OPTIONS[name].kind
+    assert kind.read(name, timedelta(seconds=5, microseconds=500_500)) == 5500.5
+    with pytest.raises(ConfigError, match=f"{name}=datetime.timedelta.*: it is at least"):
+        kind.read(name, timedelta(seconds=-9))
 
 
 # A config or options

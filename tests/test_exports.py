@@ -33,7 +33,7 @@ PUBLIC = [
     "aioproducer.testing",
 ]
 # these names are types, and are aliases
-ALIASES = {"Header", "Headers"}
+ALIASES = {"Header", "Headers", "HeadersLike"}
 
 
 def here(modules: list[str]) -> list[str]:

@@ -34,12 +34,16 @@ from aioproducer.errors import (
 from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
-from aioproducer.model import Acks, FlushSummary, Headers, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
+from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
 from aioproducer.record_validation import check_batch, check_records
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
 from aioproducer.testing.recorded_arguments import SendArguments
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
+from aioproducer.timestamp_conversion import seconds_of
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 __all__ = ["RecordingProducer"]
 
@@ -210,7 +214,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> RecordedDelivery:
         """Record one record. Returns a delivery that resolves to `RecordMetadata`. Raises for bad arguments as `Producer.send`."""
         self._raise("send")
@@ -223,7 +227,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> RecordedDelivery:
         """Record one record as `send` does; here neither waits."""
         self._raise("send_nowait")
@@ -236,7 +240,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> RecordMetadata:
         """Record one record, then wait for its acknowledgement.
 
@@ -315,10 +319,11 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
             self._from_thread = RecordedFromThread(self._loop, self._take)
         return self._from_thread
 
-    async def flush(self, timeout: float | None = None) -> FlushSummary:  # noqa: ARG002  (the face's)
+    async def flush(self, timeout: float | timedelta | None = None) -> FlushSummary:
         """Acknowledge all pending records, as Java's MockProducer does. A test calls `fail_next` before for records that must fail."""
         self._raise("flush")
         self._check()
+        seconds_of("timeout", timeout)
         done = len(self._pending)
         while self.complete_next():
             pass
@@ -349,8 +354,9 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
         counted.producer["record-send"].record(0.0, len(self.history))
         return counted.snapshot(0.0, {"buffer-total-bytes": self.buffer_available, "buffer-available-bytes": self.buffer_available})
 
-    def health(self, *, patience: float | None = None) -> Health:  # noqa: ARG002  (the face's)
+    def health(self, *, patience: float | timedelta | None = None) -> Health:
         """Return a `Health` that is ready while the producer runs."""
+        seconds_of("patience", patience)
         reasons = () if self._state == "running" else (f"the producer {'has' if self._state == 'stopped' else 'is'} {self._state}",)
         return Health(not reasons, reasons, buffer_available=self.buffer_available)
 

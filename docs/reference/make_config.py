@@ -23,8 +23,8 @@ HEAD = """\
 <!-- Made by docs/reference/make_config.py of aioproducer/config.py: change it there. -->
 
 `Producer(linger_ms=5)`, or one `ProducerConfig(linger_ms=5)` for several producers. Both check everything at once, and do no I/O. Values
-may be text, as in environment files; integers of numpy's and other types are integers, and `Decimal` and numpy's floats are taken for
-times. `producer.config` shows what is in force. `config.replace(linger_ms=5)` returns a config with other options, and
+may be text, as in environment files; integers of numpy's and other types are integers, and `Decimal`, numpy's floats and `timedelta` are taken
+for times. `producer.config` shows what is in force. `config.replace(linger_ms=5)` returns a config with other options, and
 `Producer(config, linger_ms=5)` takes it: options beside a config take precedence over the config's.
 
 `ProducerConfig.from_mapping({"linger.ms": "5"})` takes Java's names, which are ours with dots for underscores unless the table says

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import aclosing
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from aioproducer import ConfigError, ProducerClosed, ProducerConfig
+from aioproducer import ConfigError, ProducerClosed, ProducerConfig, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,11 @@ async def test_flush_covers_what_was_sent(side: Side) -> None:
         assert await producer.flush() == (10, 0, 0)
         assert all(delivery.done() for delivery in deliveries)
         assert await producer.flush(timeout=5) == (0, 0, 0)
+        assert await producer.flush(timeout=timedelta(seconds=5)) == (0, 0, 0)
+        assert producer.health(patience=timedelta(seconds=5))
+        for call in (lambda: producer.flush(timeout=timedelta(-1)), lambda: producer.health(patience="5")):
+            with pytest.raises(UsageError, match="it is seconds, from 0 on, or a timedelta"):
+                await call()
 
 
 async def test_stop_sends_what_is_there(side: Side) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.engine.memory.wait_queue import PendingSend
-    from aioproducer.model import Headers, PartitionNumber, TimestampMs
+    from aioproducer.model import HeadersLike, PartitionNumber, TimestampMs
 
 __all__ = ["FromThread", "ThreadBridge", "ThreadDelivery", "running_loop"]
 
@@ -135,7 +135,7 @@ class FromThread(Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> ThreadDelivery:
         """Hand one record over; the arguments are those of `Producer.send`. Returns its future.
 
