@@ -354,9 +354,7 @@ class DeliveryError(KafkaError):
     @property
     def retriable(self) -> bool:
         """Return whether the caller may send the record again: it is certainly not in the log, and another try may succeed."""
-        code = self.code
-        may_succeed = code in _OWN_CODES or (code in _BY_NAME and _BY_NAME[code].retriable)
-        return self.persisted is Persisted.NO and may_succeed and not isinstance(self.__cause__, TransactionFatal)
+        return self.persisted is Persisted.NO and may_succeed(self)
 
     def explain(self) -> str:
         """Return the events of its batch, a text line each: queued, each attempt with its broker and error, and each cause of a wait."""
@@ -507,3 +505,10 @@ def broker_error(code: int | str, message: str | None = None) -> BrokerError:
     if isinstance(code, str):
         return BrokerError(_BY_NAME[code], message)
     return BrokerError(_BY_CODE.get(code) or ErrorCode(code, "UNKNOWN_ERROR_CODE"), message)
+
+
+def may_succeed(error: DeliveryError) -> bool:
+    """Return whether another try of a failed record may succeed, whether or not the record is in the log."""
+    code = error.code
+    is_transient = code in _OWN_CODES or (code in _BY_NAME and _BY_NAME[code].retriable)
+    return is_transient and not isinstance(error.__cause__, TransactionFatal)

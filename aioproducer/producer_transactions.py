@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer.engine.transactions.context import TransactionScope
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
+from aioproducer.transaction_runs import RunsTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,7 @@ __all__ = ["TransactionCalls"]
 P = TypeVar("P", bound="tuple[str, int]")
 
 
-class TransactionCalls(ABC):
+class TransactionCalls(RunsTransactions):
     """Has the calls of transactions.
 
     Each call waits at most `max_block_ms`. Then it raises TransactionTimeout, which names the cause of the wait, and the operation goes on.

@@ -6,7 +6,7 @@ in a wrong state raise the errors of `Producer`. `fence` and `raise_on` simulate
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import (
@@ -24,6 +24,7 @@ from aioproducer.errors import (
 )
 from aioproducer.model import Position
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
+from aioproducer.transaction_runs import RunsTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,7 +49,7 @@ _FAILED: Final = "has a transaction that can only be aborted: call abort_transac
 _MISSING: Final = (RecordTooLarge, SendTimeout)
 
 
-class RecordedTransactions(ABC):
+class RecordedTransactions(RunsTransactions):
     """The transaction methods and state of a recording producer.
 
     Attributes:
