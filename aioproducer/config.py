@@ -211,7 +211,7 @@ class ProducerConfig(SecureOptions):
         librdkafka=("allow.auto.create.topics",),
     )
     message_format_max: int = option(2, number(0, 2), "newest record format to send: 2 (Kafka 0.11 and newer), 1 or 0", java=None)
-    close_timeout_ms: float = option(30_000, _ms(0), "how long `stop` may flush before what is left fails", java=None)
+    close_timeout_ms: float = option(20_000, _ms(0), "how long `stop` may flush before what is left fails", java=None)
     key_serializer: Callable[..., bytes] | None = option(
         None, function(_SERIALIZERS), "(topic, headers, key) or (key) -> bytes; None: keys are bytes"
     )

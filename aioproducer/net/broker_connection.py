@@ -137,7 +137,7 @@ class BrokerConnection:
             return
         self._requested.set()
         if self._task is None:
-            self._spawn(self.run(), f"node {self._broker.node_id} {self._where}, {self._label}")
+            self._spawn(self.run(), f"node {self._broker.name} {self._where}, {self._label}")
 
     async def connected(self, patience: float) -> Connection:
         """Return the connection when it is usable and not held; make it if necessary.

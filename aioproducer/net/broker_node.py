@@ -213,4 +213,4 @@ class BrokerNode:
 
     def __repr__(self) -> str:
         broker_connections = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
-        return f"<BrokerNode {self.broker.node_id} {self.where}: {broker_connections or 'no connection'}, {self.failures} failures>"
+        return f"<BrokerNode {self.broker.name} {self.where}: {broker_connections or 'no connection'}, {self.failures} failures>"
