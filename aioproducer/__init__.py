@@ -1,9 +1,14 @@
-"""Holds the public names of the asyncio-native producer for Apache Kafka.
+"""The asyncio-native producer for Apache Kafka.
 
-A name is imported when it is first used (PEP 562). The reason is this package's pytest plugin, which pytest loads in every run of every
-project that has the package installed.
+    async with Producer(bootstrap_servers="localhost:9092") as producer:
+        delivery = await producer.send("orders", b"value", key=b"k")  # queued
+        metadata = await delivery                                     # acknowledged
+
+`Producer` sends records, `ProducerConfig` has all options, and `aioproducer.errors` all errors. `aioproducer.testing` has a fake cluster and a
+recording producer for tests.
 """
 
+# A name is imported when it is first used (PEP 562): pytest loads this package's plugin in every run of every project that has it installed.
 import importlib as _importlib
 import typing as _typing
 

@@ -238,7 +238,7 @@ class ProducerConfig(SecureOptions):
     interceptors: Any = option(
         (),
         plugins(*METHODS),
-        "see each record before it is queued, and how it ended; in this order",
+        "see each record before it is queued, and how it ended; in this order; none: records take the fast path",
         java="interceptor.classes",
         librdkafka=("interceptors",),
     )

@@ -217,7 +217,8 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
             given = repr(value) if isinstance(value, str) else type(value).__name__
             raise ConfigError(f"{name} must be callable, not {given}")
         if inspect.iscoroutinefunction(value):
-            raise ConfigError(f"{name} must be a plain function, not a coroutine function: it is called between two steps of the loop")
+            advice = "await in your code, before `send`" if name.endswith("_serializer") else "it is called between two steps of the loop"
+            raise ConfigError(f"{name} must be a plain function, not a coroutine function: {advice}")
         return value
 
     names = dict.fromkeys(one.rpartition(".")[2] for one in known)

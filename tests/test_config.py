@@ -427,14 +427,22 @@ def test_functions_are_callable(name: str) -> None:
             config(**{name: given})
 
 
-@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error"])
-def test_functions_are_plain(name: str) -> None:
-    """A coroutine function would give a coroutine where bytes or a number belong."""
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("key_serializer", "await in your code, before `send`"),
+        ("value_serializer", "await in your code, before `send`"),
+        ("partitioner", "it is called between two steps of the loop"),
+        ("on_delivery_error", "it is called between two steps of the loop"),
+    ],
+)
+def test_functions_are_plain(name: str, advice: str) -> None:
+    """A coroutine function would give a coroutine where bytes or a number belong. The text says what to do instead."""
 
     async def later(*_given: object) -> bytes:
         return b""
 
-    with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function"):
+    with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function: {advice}"):
         config(**{name: later})
 
 

@@ -385,7 +385,12 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
             raise ProducerClosed("the producer was not started: use `async with`, or `await producer.start()`")
         if self._state == "stopped":
             raise ProducerClosed("the producer has stopped")
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ProducerClosed(
+                "no event loop runs here: a producer's calls belong into a coroutine, such as an `async def` test"
+            ) from None
         if self._loop is None:
             self._loop = loop
         if self._loop is not loop:

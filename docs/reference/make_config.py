@@ -41,6 +41,21 @@ each name of the table below, or of Java's or librdkafka's, with underscores and
 A password may be in the variable, or the variable holds a [reference](#tls-and-sasl) to it, as `KAFKA_SASL_PASSWORD='${file:/run/secrets/kafka}'`.
 """
 
+FIRST = """\
+## The ones that you will touch
+
+Most programs set the first, and few more than these. All others have defaults that suit a service and a job alike.
+
+"""
+
+ALL = """\
+## All options
+
+"""
+
+# What most programs set: where, safety, latency against throughput, memory and the two limits of waiting.
+TOUCHED = ("bootstrap_servers", "compression_type", "linger_ms", "max_block_ms", "delivery_timeout_ms", "buffer_memory")
+
 CONFLICTS = """\
 ## Options that depend on each other
 
@@ -113,7 +128,8 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            _table(head, [row for name, row in rows.items() if name not in SECURE_NAMES]),
+            FIRST + _table(head[:4], [rows[name][:4] for name in TOUCHED]),
+            ALL + _table(head, [row for name, row in rows.items() if name not in SECURE_NAMES]),
             CONFLICTS,
             SECURITY,
             _table(head, [row for name, row in rows.items() if name in SECURE_NAMES]),
@@ -127,7 +143,9 @@ def page() -> str:
 def _default(value: object) -> str:
     if isinstance(value, enum.Enum):
         return f"`{value.name.lower()}`"
-    if value in {"", ()}:
+    if value == ():
+        return "none"
+    if value == "":
         return "empty"
     if isinstance(value, tuple):
         return f"`{','.join(value)}`"

@@ -297,7 +297,7 @@ async def test_who_is_shown_headers_gets_pairs_of_bytes(side: Side, given: Any) 
 async def test_a_serializer_that_raises(side: Side) -> None:
     topic = await side.topic()
     async with side.producer(value_serializer=json_serializer) as producer:
-        with pytest.raises(SerializationError, match="value_serializer raised TypeError on a set") as raised:
+        with pytest.raises(SerializationError, match=r"value_serializer raised TypeError in .* on a set") as raised:
             await producer.send(topic, {CANARY})
         assert "canary" not in str(raised.value)
 

@@ -243,6 +243,16 @@ async def test_it_belongs_to_the_first_loop_that_sends() -> None:
         await asyncio.to_thread(asyncio.run, send())
 
 
+async def test_without_a_running_loop_it_says_so() -> None:
+    """A plain test may take the fixture; a call there needs the loop of a coroutine, as a `Producer` does."""
+
+    def plain() -> None:
+        with pytest.raises(ProducerClosed, match=r"no event loop runs here: .* `async def` test"):
+            RecordingProducer.started().send_nowait("t", b"v")
+
+    await asyncio.to_thread(plain)
+
+
 async def test_its_face_is_the_producers() -> None:
     """Each public method of `Producer` is there, with the same parameters and defaults."""
     for name, method in inspect.getmembers(Producer):
