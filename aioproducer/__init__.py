@@ -14,6 +14,7 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
+    from aioproducer.any_producer import AnyDeliveries, AnyProducer
     from aioproducer.config import ProducerConfig
     from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
     from aioproducer.engine.append.batch_builder import ReadyBatch
@@ -58,7 +59,16 @@ if _typing.TYPE_CHECKING:
         WouldBlock,
     )
     from aioproducer.interceptors import Interceptor
-    from aioproducer.interfaces import CircuitBreakManager, PartitionCircuitBreaker, Partitioner, ProducerStatusContext
+    from aioproducer.interfaces import (
+        CircuitBreakManager,
+        Dialer,
+        PartitionCircuitBreaker,
+        Partitioner,
+        ProducerStatusContext,
+        Receiver,
+        Resolver,
+        Stream,
+    )
     from aioproducer.metrics.registry import MetricName, Snapshot
     from aioproducer.metrics.sensors import Distribution
     from aioproducer.model import (
@@ -83,12 +93,15 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
+    from aioproducer.producer_options import ProducerOptions
     from aioproducer.serializers import json_serializer, string_serializer
 
     __version__: str
 
 __all__ = [
     "Acks",
+    "AnyDeliveries",
+    "AnyProducer",
     "AuthenticationFailed",
     "BootstrapFailed",
     "BrokerError",
@@ -110,6 +123,7 @@ __all__ = [
     "Delivery",
     "DeliveryError",
     "DeliveryTimeout",
+    "Dialer",
     "Distribution",
     "FailureRateCircuitBreaker",
     "FlushSummary",
@@ -132,18 +146,22 @@ __all__ = [
     "ProducerClosed",
     "ProducerConfig",
     "ProducerFenced",
+    "ProducerOptions",
     "ProducerRecord",
     "ProducerStatusContext",
     "ProtocolError",
     "ReadyBatch",
+    "Receiver",
     "Record",
     "RecordMetadata",
     "RecordTooLarge",
     "RequestTimedOut",
+    "Resolver",
     "RoundRobinPartitioner",
     "SendTimeout",
     "SerializationError",
     "Snapshot",
+    "Stream",
     "ThreadDelivery",
     "TimestampType",
     "TokenUnavailable",
@@ -166,6 +184,8 @@ __all__ = [
 # The module of each name that is not in errors. Tests compare it with the imports above, which only type checkers read.
 _HOMES = {
     "Acks": "model",
+    "AnyDeliveries": "any_producer",
+    "AnyProducer": "any_producer",
     "BrokerSecurity": "model",
     "BuildInfo": "engine.build_info",
     "CircuitBreakManager": "interfaces",
@@ -189,6 +209,11 @@ _HOMES = {
     "Position": "model",
     "PartitionCircuitBreaker": "interfaces",
     "Partitioner": "interfaces",
+    "Dialer": "interfaces",
+    "Receiver": "interfaces",
+    "Stream": "interfaces",
+    "Resolver": "interfaces",
+    "ProducerOptions": "producer_options",
     "Producer": "producer",
     "ProducerConfig": "config",
     "ProducerStatusContext": "interfaces",

@@ -10,8 +10,9 @@ import copy
 import dataclasses
 import inspect
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, cast
 
 from aioproducer.broker_addresses import read_addresses
 from aioproducer.environment_options import DEFAULT_PREFIX, environment_options
@@ -38,13 +39,13 @@ from aioproducer.options import (
     words,
 )
 from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.producer_options import ProducerOptions
+from aioproducer.secret import NotText, Secret  # noqa: F401  (for get_type_hints of the constructor)
 from aioproducer.secure_conflicts import settle_security
 from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from aioproducer.options import Option
 
 __all__ = ["OPTIONS", "ProducerConfig", "check_hook"]
@@ -284,6 +285,10 @@ class ProducerConfig(SecureOptions):
         None, function(), "(error, records): called for failed records that nobody looked at", java=None
     )
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Unpack[ProducerOptions]) -> None: ...
+
     def __post_init__(self) -> None:
         """Convert values as environment files and other clients write them; check every range and conflict."""
         scheme = read_addresses("bootstrap_servers", self.bootstrap_servers).protocol
@@ -407,7 +412,7 @@ class ProducerConfig(SecureOptions):
             return config.replace(**options) if options else config
         return cls(**keyword_options(options, OPTIONS))
 
-    def replace(self, **options: Any) -> ProducerConfig:
+    def replace(self, **options: Unpack[ProducerOptions]) -> ProducerConfig:
         """Return a config with these options in place of this one's. A default that gave way to another option is a default again.
 
         Args:
@@ -416,9 +421,10 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: an option is unknown, bad, or in conflict with another.
         """
-        hide_secrets(options, OPTIONS)
+        changed = cast("dict[str, Any]", options)
+        hide_secrets(changed, OPTIONS)
         given = {name: value for name in OPTIONS if not isinstance(value := getattr(self, name), (Assumed, Yielding))}
-        return type(self)(**given | keyword_options(options, OPTIONS))
+        return type(self)(**given | keyword_options(changed, OPTIONS))
 
     @classmethod
     def from_env(cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None) -> ProducerConfig:

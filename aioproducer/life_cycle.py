@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 __all__ = ["LifeCycle", "Running"]
 
@@ -26,7 +25,7 @@ class LifeCycle(ABC):
         """Call `stop`: `contextlib.aclosing` and other tools of asyncio know this name."""
         await self.stop()
 
-    def running(self, *, wait: bool = True) -> Running[Self]:
+    def running(self, *, wait: bool = True) -> AbstractAsyncContextManager[Self, None]:
         """Return a context manager that calls `start(wait=wait)`, gives the producer, and calls `stop` at the end of the body.
 
         ```python

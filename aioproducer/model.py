@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 __all__ = [
     "Acks",
@@ -34,11 +32,11 @@ __all__ = [
 
 # Integers of any type, including numpy's. A datetime needs a time zone.
 PartitionNumber: TypeAlias = SupportsIndex
-TimestampMs: TypeAlias = "SupportsIndex | datetime"
-Header: TypeAlias = "tuple[str, bytes | None]"
+TimestampMs: TypeAlias = SupportsIndex | datetime
+Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = Sequence[Header]
 # Headers as `send` takes them; a string is UTF-8. Interceptors and serializers get them as `Headers`.
-HeadersLike: TypeAlias = "Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]"
+HeadersLike: TypeAlias = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -5,57 +5,46 @@ from __future__ import annotations
 import random
 import time
 import warnings
+from collections.abc import AsyncIterable, Callable, Iterable
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, cast, overload
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, check_hook, without_content
+from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
+from aioproducer.engine.delivery.chosen_build import Delivery
+from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.fork_safety import FORKED
 from aioproducer.environment_options import DEFAULT_PREFIX
 from aioproducer.errors import ProducerClosed
+from aioproducer.interfaces import Dialer, Resolver
 from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Snapshot
+from aioproducer.model import Compression, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
+from aioproducer.producer_options import ProducerArguments, SerializerOf
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
 from aioproducer.timestamp_conversion import seconds_of
 from aioproducer.version import VERSION
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Iterable
-    from datetime import timedelta
-
-    from aioproducer.engine.append.batch_builder import ReadyBatch
-    from aioproducer.engine.delivery.chosen_build import Delivery
-    from aioproducer.engine.delivery.deliveries import Deliveries
-    from aioproducer.interfaces import Dialer, Resolver
-    from aioproducer.model import (
-        Compression,
-        FlushSummary,
-        HeadersLike,
-        Health,
-        PartitionNumber,
-        Record,
-        RecordMetadata,
-        TimestampMs,
-    )
-
 __all__ = ["Producer"]
 
 # The send methods other than `send` and `send_and_wait`, which calls the `send` of a subclass that overrides it.
 _OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread")
-# Without type arguments, both default to Any (PEP 696): no types are checked. Before Python 3.13 only type checkers know defaults.
+# Without type arguments and serializers, both are bytes (PEP 696). Before Python 3.13 only type checkers know defaults.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
-    K = DefaultingTypeVar("K", default=Any)
-    V = DefaultingTypeVar("V", default=Any)
+    K = DefaultingTypeVar("K", default=bytes)
+    V = DefaultingTypeVar("V", default=bytes)
 else:
     K = TypeVar("K")
     V = TypeVar("V")
@@ -81,6 +70,40 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
     Raises:
         ConfigError: an option is unknown, bad, or in conflict with another. No connection was opened: the constructor does no I/O.
     """
+
+    @overload
+    def __init__(self: Producer[bytes, bytes], config: None = None, **options: Unpack[ProducerArguments]) -> None: ...
+
+    @overload
+    def __init__(self: Producer[K, V], config: ProducerConfig | None = None, **options: Unpack[ProducerArguments]) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[K, bytes],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[K],
+        **options: Unpack[ProducerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[bytes, V],
+        config: ProducerConfig | None = None,
+        *,
+        value_serializer: SerializerOf[V],
+        **options: Unpack[ProducerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[K, V],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[K],
+        value_serializer: SerializerOf[V],
+        **options: Unpack[ProducerArguments],
+    ) -> None: ...
 
     def __init__(
         self,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer.engine.transactions.context import TransactionScope
+from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
 from aioproducer.transaction_runs import RunsTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.runtime import Runtime
-    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position
 
 __all__ = ["TransactionCalls"]
 
@@ -33,7 +33,7 @@ class TransactionCalls(RunsTransactions):
     def _running(self) -> Runtime:
         """Return the running engine, or raise ProducerClosed."""
 
-    def transaction(self) -> TransactionScope:
+    def transaction(self) -> AbstractAsyncContextManager[None]:
         """Return a context manager: all records that the body of `async with producer.transaction():` sends become visible, or none.
 
         The end of the body commits the transaction. An exception or a cancellation that leaves the body aborts it, and then propagates

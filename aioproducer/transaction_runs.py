@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, TypeVar
 
 from aioproducer.errors import CommitFailed, DeliveryError, TransactionAbortable, TransactionMisuse, UsageError, may_succeed
 from aioproducer.number_conversion import exact_int
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager
 
 __all__ = ["RunsTransactions"]
 

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
+from contextvars import Context
+from typing import Any, NamedTuple, cast, overload
 
 from aioproducer.errors import DeliveryError, ProducerClosed, UsageError
-from aioproducer.model import FlushSummary, RecordMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-    from contextvars import Context
-
-    from aioproducer.model import Header, HeadersLike, PartitionNumber, TimestampMs
+from aioproducer.model import FlushSummary, Header, HeadersLike, PartitionNumber, RecordMetadata, TimestampMs
 
 __all__ = ["RecordedBatch", "RecordedDeliveries", "RecordedDelivery", "RecordedFromThread", "RecordedSend"]
 

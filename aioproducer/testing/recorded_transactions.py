@@ -7,7 +7,10 @@ in a wrong state raise the errors of `Producer`. `fence` and `raise_on` simulate
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Final
 
 from aioproducer.errors import (
     DeliveryError,
@@ -22,16 +25,10 @@ from aioproducer.errors import (
     TransactionMisuse,
     UsageError,
 )
-from aioproducer.model import Position
+from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
+from aioproducer.testing.recorded import RecordedDelivery, RecordedSend
 from aioproducer.transaction_runs import RunsTransactions
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from types import TracebackType
-
-    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
-    from aioproducer.testing.recorded import RecordedDelivery, RecordedSend
 
 __all__ = ["TRANSACTION_METHODS", "RecordedScope", "RecordedTransactions"]
 
@@ -89,7 +86,7 @@ class RecordedTransactions(RunsTransactions):
 
     # --- the interface of `Producer`
 
-    def transaction(self) -> RecordedScope:
+    def transaction(self) -> AbstractAsyncContextManager[None]:
         """Return a scope for `async with`: the end of the body commits, an error in the body aborts."""
         self._check_transactional()
         return RecordedScope(self)

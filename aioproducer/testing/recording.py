@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, overload
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
@@ -35,6 +36,7 @@ from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
+from aioproducer.producer_options import RecordingArguments, SerializerOf
 from aioproducer.record_validation import check_batch, check_records
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
@@ -42,17 +44,14 @@ from aioproducer.testing.recorded_arguments import SendArguments
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
 from aioproducer.timestamp_conversion import seconds_of
 
-if TYPE_CHECKING:
-    from datetime import timedelta
-
 __all__ = ["RecordingProducer"]
 
-# Without type arguments nothing is checked (PEP 696). Before Python 3.13 only type checkers know the defaults of type variables.
+# Without type arguments and serializers, both are bytes (PEP 696). Before Python 3.13 only type checkers know the defaults of type variables.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
-    K = DefaultingTypeVar("K", default=Any)
-    V = DefaultingTypeVar("V", default=Any)
+    K = DefaultingTypeVar("K", default=bytes)
+    V = DefaultingTypeVar("V", default=bytes)
 else:
     K = TypeVar("K")
     V = TypeVar("V")
@@ -87,6 +86,40 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
         config: the options.
         uncommitted, offsets, commits and more: see `RecordedTransactions`.
     """
+
+    @overload
+    def __init__(self: RecordingProducer[bytes, bytes], config: None = None, **options: Unpack[RecordingArguments]) -> None: ...
+
+    @overload
+    def __init__(self: RecordingProducer[K, V], config: ProducerConfig | None = None, **options: Unpack[RecordingArguments]) -> None: ...
+
+    @overload
+    def __init__(
+        self: RecordingProducer[K, bytes],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[K],
+        **options: Unpack[RecordingArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: RecordingProducer[bytes, V],
+        config: ProducerConfig | None = None,
+        *,
+        value_serializer: SerializerOf[V],
+        **options: Unpack[RecordingArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: RecordingProducer[K, V],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[K],
+        value_serializer: SerializerOf[V],
+        **options: Unpack[RecordingArguments],
+    ) -> None: ...
 
     def __init__(
         self,

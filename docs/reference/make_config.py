@@ -27,6 +27,9 @@ may be text, as in environment files; integers of numpy's and other types are in
 for times. `producer.config` shows what is in force. `config.replace(linger_ms=5)` returns a config with other options, and
 `Producer(config, linger_ms=5)` takes it: options beside a config take precedence over the config's.
 
+Type checkers and editors know the options as `aioproducer.ProducerOptions`, which also serves as a field of a settings class. What such a class
+gives is passed on as `Producer(**settings)`.
+
 `ProducerConfig.from_mapping({"linger.ms": "5"})` takes Java's names, which are ours with dots for underscores unless the table says
 otherwise, and librdkafka's, with their values and units; librdkafka's `compression.level` is that of the codec which is chosen.
 

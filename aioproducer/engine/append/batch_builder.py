@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from aioproducer.engine.delivery.chosen_build import MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.errors import UsageError
+from aioproducer.model import HeadersLike, TimestampMs
 from aioproducer.records.record_batch import record_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aioproducer.engine.delivery.chosen_build import DeliveryContext
-    from aioproducer.model import HeadersLike, TimestampMs
 
 __all__ = ["Filled", "ReadyBatch"]
 
