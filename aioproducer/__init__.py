@@ -85,16 +85,20 @@ if _typing.TYPE_CHECKING:
         Health,
         OffsetAndMetadata,
         Position,
+        PreparedTransaction,
         ProducerRecord,
         Record,
         RecordMetadata,
         TimestampType,
         TopicPartition,
+        TransactionDescription,
+        TransactionListing,
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
     from aioproducer.producer_options import ProducerOptions
     from aioproducer.serializers import json_serializer, string_serializer
+    from aioproducer.transaction_resolver import TransactionResolver
 
     __version__: str
 
@@ -142,6 +146,7 @@ __all__ = [
     "Partitioner",
     "Persisted",
     "Position",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",
@@ -168,10 +173,13 @@ __all__ = [
     "TopicPartition",
     "TransactionAbortable",
     "TransactionAborted",
+    "TransactionDescription",
     "TransactionError",
     "TransactionExpired",
     "TransactionFatal",
+    "TransactionListing",
     "TransactionMisuse",
+    "TransactionResolver",
     "TransactionTimeout",
     "TransportError",
     "UsageError",
@@ -207,6 +215,7 @@ _HOMES = {
     "MetricName": "metrics.registry",
     "OffsetAndMetadata": "model",
     "Position": "model",
+    "PreparedTransaction": "model",
     "PartitionCircuitBreaker": "interfaces",
     "Partitioner": "interfaces",
     "Dialer": "interfaces",
@@ -226,6 +235,9 @@ _HOMES = {
     "ThreadDelivery": "engine.append.thread_bridge",
     "TimestampType": "model",
     "TopicPartition": "model",
+    "TransactionDescription": "model",
+    "TransactionListing": "model",
+    "TransactionResolver": "transaction_resolver",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",
     "string_serializer": "serializers",

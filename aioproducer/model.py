@@ -22,12 +22,15 @@ __all__ = [
     "OffsetAndMetadata",
     "PartitionNumber",
     "Position",
+    "PreparedTransaction",
     "ProducerRecord",
     "Record",
     "RecordMetadata",
     "TimestampMs",
     "TimestampType",
     "TopicPartition",
+    "TransactionDescription",
+    "TransactionListing",
 ]
 
 # Integers of any type, including numpy's. A datetime needs a time zone.
@@ -116,6 +119,50 @@ class Position(NamedTuple):
 
     number: int
     cursor: str = ""
+
+
+class PreparedTransaction(NamedTuple):
+    """Identifies a transaction that `prepare_transaction` left open, so that a `TransactionResolver` can end it, also in another process.
+
+    Attributes:
+        transactional_id: of the producer that wrote it.
+        producer_id, epoch: the transaction's own: a newer producer with the transactional id has another epoch.
+        version: of the transaction protocol, 1 or 2.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int
+
+
+class TransactionListing(NamedTuple):
+    """Holds what a coordinator lists of a transactional id. `state` is Kafka's word for it: "Ongoing", "CompleteCommit", "Empty" ..."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """Holds what a coordinator knows of the latest transaction of a transactional id.
+
+    Attributes:
+        transactional_id: of its producer.
+        producer_id, epoch: those of the next transaction, if the latest one has ended.
+        state: Kafka's word for it: "Ongoing" is open; "PrepareCommit" and "PrepareAbort" are decided.
+        started_at: when its first partition was added; None: no transaction has begun since its producer's start.
+        timeout_ms: how long its producer lets it last.
+        partitions: those that it has written to, while it is open; offsets are partitions of `__consumer_offsets`.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    started_at: datetime | None
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
 
 
 class ConsumerGroupMetadata(NamedTuple):

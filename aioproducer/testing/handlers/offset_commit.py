@@ -1,6 +1,6 @@
 """Handles OffsetCommit 2-10: from members of the current generation, or any client of an empty group.
 
-As in Kafka: from version 10 on, topics are named by id. Deviations: offsets never expire, at any `retention_time_ms`;
+As in Kafka: from version 10 on, topics are named by id; the client needs `Read` on the group and on each topic. Deviations: offsets never expire, at any `retention_time_ms`;
 a member of a group that never existed gets UNKNOWN_MEMBER_ID.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.handlers import places
-from aioproducer.testing.handlers.coordinators import coordinated
+from aioproducer.testing.handlers.coordinators import check_may_read, coordinated
 from aioproducer.testing.handlers.handler import Handler
 from aioproducer.testing.offsets import Committed
 from aioproducer.wire.api import ApiKey
@@ -32,6 +32,7 @@ def _answer(call: Call) -> None:
     group: Group | None = None
     code = 0
     try:
+        check_may_read(call)
         group = coordinated(call, request.group_id, may_be_nameless=True)
         group.check_commit(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     except BrokerError as error:
@@ -50,18 +51,25 @@ def _answer(call: Call) -> None:
 
 def _commit(call: Call, group: Group, topic: Any, asked: Any) -> int:
     """Store one partition's offset. Returns an error code, or 0."""
-    by_id = call.version >= _BY_ID
     place = places.find(call.cluster, topic.name, asked.partition_index, topic.topic_id)
-    code = call.code(place.target)
+    code = call.code(place.target) or _refusal(call, place)
     if code:
         return code
-    if place.topic is None or place.partition is None:
-        return broker_error("UNKNOWN_TOPIC_ID" if by_id and place.topic is None else "UNKNOWN_TOPIC_OR_PARTITION").code
+    assert place.topic is not None
     if len((asked.committed_metadata or "").encode()) > _LONGEST_METADATA:
         return broker_error("OFFSET_METADATA_TOO_LARGE").code
     kept = Committed(asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "")
     group.offsets[place.topic.topic_id, asked.partition_index] = kept
     return 0
+
+
+def _refusal(call: Call, place: places.Place) -> int:
+    """Return the error code of a partition that is not there, or not permitted; 0: neither."""
+    if place.topic is None:
+        return broker_error("UNKNOWN_TOPIC_ID" if call.version >= _BY_ID else "UNKNOWN_TOPIC_OR_PARTITION").code
+    if not call.may("Read", "topic", place.topic.name):
+        return broker_error("TOPIC_AUTHORIZATION_FAILED").code
+    return broker_error("UNKNOWN_TOPIC_OR_PARTITION").code if place.partition is None else 0
 
 
 HANDLER: Final = Handler(ApiKey.OFFSET_COMMIT, (2, 10), places.targets, _answer)
