@@ -113,6 +113,13 @@ async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
     column = pa.array([VALUE, VALUE])
     many += [producer.send_columns("orders", values=column, keys=keys) for keys in (None, column, pa.array([KEY]), VALUE)]
     many += [producer.send_columns("orders", values=column, timestamps_ms=times) for times in (VALUE, column)]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    bad_headers = (VALUE, column, pa.array([[(None, HEADER)], []], kind))
+    many += [producer.send_columns("orders", values=column, headers=headers) for headers in bad_headers]
+    many += [
+        producer.send_columns("orders", values=column, partitions=partitions)
+        for partitions in (VALUE, column, pa.array(["canary-bird-7", None]))
+    ]
     awaited: list[Any] = [await watch.run(call) for call in (*calls, *many)]
     wrong = ({"partition": VALUE}, {"timestamp_ms": VALUE}, {"headers": [HEADER]}, {"headers": [(HEADER, KEY)]}, {"headers": VALUE})
     awaited += [await watch.run(producer.send("orders", **{**record, **one})) for one in wrong]

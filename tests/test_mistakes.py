@@ -256,6 +256,24 @@ MISTAKES = [
     Mistake(
         "columns of numbers", lambda p: p.send_columns("orders", values=pa.array([1])), "UsageError", "are of type int64, .*: encode them"
     ),
+    Mistake(
+        "columns of headers",
+        lambda p: p.send_columns("orders", values=pa.array([b"v"]), headers=pa.array([SECRET])),
+        "UsageError",
+        "headers are of type string: they are lists of structs",
+    ),
+    Mistake(
+        "columns of partitions",
+        lambda p: p.send_columns("orders", values=pa.array([b"v"]), partitions=pa.array([SECRET])),
+        "UsageError",
+        "partitions are of type string: they are integers, or null",
+    ),
+    Mistake(
+        "columns and a partition",
+        lambda p: p.send_columns("orders", values=pa.array([b"v"]), partition=0, partitions=pa.array([0])),
+        "UsageError",
+        "give one of them",
+    ),
     Mistake("columns topic", lambda p: p.send_columns(None, values=pa.array([b"v"])), "UsageError", "a topic is a non-empty string"),
     Mistake(
         "columns apart",

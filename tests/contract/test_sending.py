@@ -453,3 +453,29 @@ async def test_from_threads(side: Side) -> None:
     assert threading.active_count() < 50
     with pytest.raises(ProducerClosed):
         await asyncio.wrap_future(await asyncio.to_thread(door.send, topic, b"v"))
+
+
+async def test_send_columns_with_headers_and_partitions(side: Side) -> None:
+    """Each row has its own headers and its own partition, null being none; what cannot be sent is named with its row."""
+    topic = await side.topic()
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None, []], kind)
+    values = pa.array([b"0", b"1", b"2"])
+    async with side.producer() as producer:
+        deliveries = await producer.send_columns(
+            topic, values=values, headers=headers, partitions=pa.array([1, 0, 1], pa.int32()), timestamps_ms=5
+        )
+        assert [(one.partition, one.offset) for one in await deliveries] == [(1, 0), (0, 0), (1, 1)]
+        with pytest.raises(UsageError, match="give one of them"):
+            await producer.send_columns(topic, values=values, partition=1, partitions=pa.array([1, 0, 1]))
+        for given, error, said in (
+            ({"partitions": pa.array([1, -1, 0])}, UsageError, "row 1: partition=-1"),
+            ({"headers": pa.array([[], [{"key": None, "value": b""}], []], kind), "partition": 1}, UsageError, "row 1: a header's key"),
+            ({"headers": pa.array([[], [{"key": "a", "value": bytes(2**21)}], []], kind), "partition": 1}, RecordTooLarge, "row 1: "),
+        ):
+            with pytest.raises(error, match=said) as raised:
+                await producer.send_columns(topic, values=values, timestamps_ms=6, **given)
+            assert [one.partition for one in await raised.value.queued] == [1]  # type: ignore[attr-defined]
+    log = await side.log(topic)
+    assert log[1][:2] == [(None, b"0", 5, (("a", b"1"), ("b", None))), (None, b"2", 5, ())]
+    assert log[0] == [(None, b"1", 5, ())]

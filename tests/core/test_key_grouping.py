@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builds import compiled_columns, needs_compiled_columns
+from column_rows import partitions as column_of
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -90,3 +91,43 @@ def test_a_key_that_cannot_be_found_is_named(build: Any, assign: Any) -> None:
     with pytest.raises(BadRow) as raised:
         assign(keys, 0, 2, 3)
     assert raised.value.row == 1
+
+
+@each_build
+@drawn(
+    rows=st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 8)), st.one_of(st.none(), st.binary(max_size=9))), max_size=40),
+    at=st.integers(0, 40),
+    partitions=st.integers(9, 12),
+    nobodys=st.integers(-1, 8),
+    has_keys=st.booleans(),
+    is_large=st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_row_is_in_its_own_partition_before_that_of_its_key(
+    build: Any, assign: Any, rows: list[Any], at: int, partitions: int, nobodys: int, has_keys: bool, is_large: bool
+) -> None:
+    """Rows of one partition are one group in their order, whether by their numbers or their keys."""
+    at = min(at, len(rows))
+    keys = [key if has_keys else None for _, key in rows]
+    given = column_of(build, [number for number, _ in rows], is_large=is_large)
+    picks, groups, order, ends = assign(column(build, keys) if has_keys else None, at, len(rows) - at, partitions, nobodys, given)
+    belongs = [
+        number if number is not None else nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
+        for (number, _), key in zip(rows[at:], keys[at:], strict=True)
+    ]
+    assert [groups[pick] for pick in picks] == belongs
+    assert groups == list(dict.fromkeys(belongs))
+    begins = [0, *ends]
+    for number, partition in enumerate(groups):
+        assert list(order[begins[number] : begins[number + 1]]) == [at + row for row, one in enumerate(belongs) if one == partition]
+
+
+@each_build
+@pytest.mark.parametrize("number", [-1, 3, 2**31 - 1])
+def test_a_partition_that_does_not_exist_is_named(build: Any, assign: Any, number: int) -> None:
+    """As far as the column was changed after it was looked at: a group beyond the partitions would lie beyond the memory."""
+    with pytest.raises(BadRow, match=f"partition={number}: ") as raised:
+        assign(None, 0, 2, 3, -1, column_of(build, [2, number]))
+    assert raised.value.row == 1
+    with pytest.raises(ValueError, match="3 rows for 3 partitions"):
+        assign(column(build, [b"a"] * 3), 0, 3, 3, -1, column_of(build, [2, 1]))

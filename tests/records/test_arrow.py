@@ -17,7 +17,8 @@ WORDS = ["a", None, "", "long" * 30, CANARY]
 
 
 def rows(table: Table) -> list[Any]:
-    return [piece.row(at) for piece in table.pieces() for at in range(piece.rows)]
+    """Return value, key and time of each row."""
+    return [piece.row(at)[:3] for piece in table.pieces() for at in range(piece.rows)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_chunks_are_joined_if_they_are_tiny_and_large_ones_are_not_copied() -> N
     pieces = list(Table(tiny, None, None).pieces())
     assert [piece.rows for piece in pieces] == [4096, 4096, 1808]
     assert [piece.first for piece in pieces] == [0, 4096, 8192]
-    assert pieces[1].row(7) == (b"4103", None, None)
+    assert pieces[1].row(7)[:3] == (b"4103", None, None)
     large = pa.chunked_array([pa.array([bytes(2_000_000)])] * 5)
     assert [piece.rows for piece in Table(large, None, None).pieces()] == [1, 1, 1, 2]
     views = pa.array([b"v"] * 40_000, pa.binary_view())
@@ -177,3 +178,101 @@ def test_a_damaged_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "Strings", too_short)
     with pytest.raises(UsageError, match="values: the array is damaged: offsets of 8 bytes do not hold rows 0 to 3"):
         rows(Table(pa.array([b"v", b"w"]), None, None))
+
+
+KEY, VALUE = ("key", pa.string()), ("value", pa.binary())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [KEY, VALUE],
+        [VALUE, KEY],
+        [("key", pa.large_string()), ("value", pa.large_string())],
+        [("key", pa.string_view()), ("value", pa.binary_view())],
+        [KEY, ("value", pa.binary(2))],
+        [("key", pa.dictionary(pa.int8(), pa.string())), ("value", pa.dictionary(pa.int32(), pa.binary()))],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
+def test_headers_of_each_type(fields: Any, list_of: Any) -> None:
+    """In slices and chunks, with null lists, empty ones, and null values."""
+    pair = pa.struct([(name, kind.value_type if pa.types.is_dictionary(kind) else kind) for name, kind in fields])
+    given = [[("a", b"11"), ("b", None)], None, [], [("", b"22")], [("\u00e9", b"33")] * 3]
+    rows_ = [row and [{"key": key, "value": value} for key, value in row] for row in given]
+    array = pa.array([[{"key": "z", "value": b"00"}], *rows_], list_of(pair))
+    if any(pa.types.is_dictionary(kind) for _, kind in fields):
+        children = [array.values.field(name).dictionary_encode() for name, _ in fields]
+        pairs = pa.StructArray.from_arrays(children, [name for name, _ in fields])
+        maker = pa.LargeListArray if list_of is pa.large_list else pa.ListArray
+        array = maker.from_arrays(array.offsets, pairs, mask=array.is_null())
+    column = pa.chunked_array([array.slice(1, 3), array.slice(4)])
+    table = Table(pa.array([b"v"] * 5), None, None, column)
+    found = [piece.row(at)[3] for piece in table.pieces() for at in range(piece.rows)]
+    assert found == given
+
+
+def test_headers_that_are_all_null() -> None:
+    (piece,) = Table(pa.array([b"v"] * 2), None, None, pa.nulls(2)).pieces()
+    assert [piece.row(at)[3] for at in range(2)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int64(),
+        pa.list_(pa.string()),
+        pa.list_(pa.struct([KEY])),
+        pa.list_(pa.struct([KEY, VALUE, ("more", pa.int8())])),
+        pa.list_(pa.struct([("key", pa.binary()), VALUE])),
+        pa.list_(pa.struct([("Key", pa.string()), VALUE])),
+        pa.list_(pa.struct([KEY, ("value", pa.int32())])),
+        pa.map_(pa.string(), pa.binary()),
+    ],
+    ids=str,
+)
+def test_headers_of_other_types_are_refused(kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"^headers are of type .*: they are lists of structs of key \(string\) and value \(binary\)$"):
+        Table(pa.array([b"v"]), None, None, pa.array([None], kind))
+
+
+def test_damaged_headers_are_refused() -> None:
+    """A list ends behind the last header, since the array was made. pyarrow ends the process where it slices children that are too short."""
+    pairs = pa.array([{"key": "a", "value": b"1"}], pa.struct([KEY, VALUE]))
+    offsets = bytearray(struct.pack("<3i", 0, 1, 1))
+    column = pa.Array.from_buffers(pa.list_(pairs.type), 2, [None, pa.py_buffer(offsets)], children=[pairs])
+    offsets[8:] = struct.pack("<i", 9)
+    with pytest.raises(UsageError, match=r"^headers: the array is damaged: its children do not fit$"):
+        list(Table(pa.array([b"v"] * 2), None, None, column).pieces())
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64(), pa.dictionary(pa.int8(), pa.int32())], ids=str
+)
+def test_partitions_of_each_type(kind: Any) -> None:
+    column = pa.chunked_array([pa.array([9, 1, None, 0], kind).slice(1), pa.array([5], kind)])
+    table = Table(pa.array([b"v"] * 4), None, None, None, column)
+    assert [piece.row(at)[4] for piece in table.pieces() for at in range(piece.rows)] == [1, None, 0, 5]
+
+
+def test_partitions_that_are_all_null() -> None:
+    (piece,) = Table(pa.array([b"v"]), None, None, None, pa.nulls(1)).pieces()
+    assert piece.row(0)[4] is None
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.string(), pa.bool_()], ids=str)
+def test_partitions_of_other_types_are_refused(kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"^partitions are of type .*: they are integers, or null$"):
+        Table(pa.array([b"v"]), None, None, None, pa.array([None], kind))
+
+
+def test_a_partition_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^partitions: pyarrow cannot turn uint64 into int64 \(ArrowInvalid\)"):
+        list(Table(pa.array([b"v"]), None, None, None, pa.array([2**63], pa.uint64())).pieces())
+
+
+@pytest.mark.parametrize("name", ["headers", "partitions"])
+def test_headers_and_partitions_of_other_lengths_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"^{name} are 2 rows, and values are 1: each row is one record$"):
+        Table(pa.array([b"v"]), None, None, **{name: pa.nulls(2)})

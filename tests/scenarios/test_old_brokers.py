@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from whole import encode_at_once, jumping, running
 
@@ -96,6 +97,8 @@ async def test_headers_are_refused_at_the_call_where_the_option_rules_them_out(n
         async with running(cluster, message_format_max=newest) as (_, producer):
             with pytest.raises(UsageError, match=f"headers need record format 2, and message_format_max={newest}"):
                 await producer.send("orders", b"v", headers=[("h", b"v")])
+            with pytest.raises(UsageError, match=f"headers need record format 2, and message_format_max={newest}"):
+                await producer.send_columns("orders", values=pa.array([b"v"]), headers=pa.nulls(1))
             assert (await producer.send_and_wait("orders", b"v")).offset == 0
 
 

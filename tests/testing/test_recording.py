@@ -124,6 +124,14 @@ async def test_an_unknown_error_name_is_refused() -> None:
         assert (await delivery).offset == 0
 
 
+async def test_columns_name_the_row_whose_partition_the_topic_does_not_have() -> None:
+    async with RecordingProducer(partitions={"t": 2}) as producer:
+        with pytest.raises(MetadataTimeout, match=r"^row 1: partition 7 of 't' is not known: it has 2$") as raised:
+            await producer.send_columns("t", values=pa.array([b"0", b"1"]), partitions=pa.array([1, 7]))
+        assert len(raised.value.queued) == 1  # type: ignore[attr-defined]
+        assert producer.values("t", 1) == [b"0"]
+
+
 CALLS: dict[str, Callable[[Any], Any]] = {
     "start": lambda producer: producer.start(),
     "send": lambda producer: producer.send("t", b"v"),

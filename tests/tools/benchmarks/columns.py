@@ -4,7 +4,9 @@
 
 Values of 100 bytes with a timestamp each, idempotence, no compression, 6 partitions; from the call until all is acknowledged. The stub answers
 at once and reads no record, so what is measured is the client. Each run is a fresh process, rounds are interleaved, and `send` and
-`send_many` have a tenth of the records. Exit status 1 when the median rate of `send_columns` without keys is below the bar.
+`send_many` have a tenth of the records. Headers are one a row, partitions six in turn. `rows_checksum` hashes values of 90 bytes and keys of
+10, without a producer. Exit status 1 when the median rate of `send_columns` without keys is below the bar, or `rows_checksum` takes more
+than its bar (median of the CPU time).
 """
 
 from __future__ import annotations
@@ -36,10 +38,13 @@ TOPIC: Final = "columns"
 SIZE: Final = 100
 PARTITIONS: Final = 6
 BAR: Final = 4e6
+CHECKSUM_BAR_NS: Final = 20
 DEFAULT: Final = 16_384
 START: Final = 1_700_000_000_000
 """The first timestamp; each record's is one millisecond later."""
 _SLOW: Final = 10
+# Rows of the checksum's columns: about a MiB, which is a window of `send_columns`.
+_HASHED: Final = 10_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,23 @@ async def by_keyed_columns(producer: Producer[bytes, bytes], count: int) -> Call
     return lambda: producer.send_columns(TOPIC, values=values, keys=keys, timestamps_ms=times)
 
 
+async def by_headers(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
+    import pyarrow as pa
+
+    values, _, times = columns(count)
+    pairs = pa.StructArray.from_arrays([pa.array(["name"] * count), pa.array([b"header"] * count)], ["key", "value"])
+    headers = pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), pairs)
+    return lambda: producer.send_columns(TOPIC, values=values, timestamps_ms=times, headers=headers)
+
+
+async def by_partitions(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
+    import pyarrow as pa
+
+    values, _, times = columns(count)
+    partitions = pa.array([at % PARTITIONS for at in range(count)], pa.int32())
+    return lambda: producer.send_columns(TOPIC, values=values, timestamps_ms=times, partitions=partitions)
+
+
 async def by_many(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
     """Send with `send_many`; its fast path has no timestamps."""
     values = columns(count)[0].to_pylist()
@@ -100,12 +122,40 @@ async def by_loop(producer: Producer[bytes, bytes], count: int) -> Callable[[], 
     return loop
 
 
-WAYS: Final = {"columns": by_columns, "columns, keys": by_keyed_columns, "send_many": by_many, "send loop": by_loop}
+CHECKSUM: Final = "rows_checksum"
+WAYS: Final = {
+    "columns": by_columns,
+    "columns, keys": by_keyed_columns,
+    "columns, headers": by_headers,
+    "columns, partitions": by_partitions,
+    "send_many": by_many,
+    "send loop": by_loop,
+}
+
+
+def checksum(count: int) -> Measure:
+    """Hash `count` rows, a part of them many times, because a writer hashes the rows that it has just read or sent."""
+    import pyarrow as pa
+
+    from aioproducer import rows_checksum
+
+    some = min(count, _HASHED)
+    values = pa.array([b"%090d" % at for at in range(some)])
+    keys = pa.array([b"key-%06d" % at for at in range(some)])
+    rows_checksum(values=values, keys=keys)
+    times = max(count // some, 1)
+    began, before = time.perf_counter(), cpu_seconds()
+    for _ in range(times):
+        rows_checksum(values=values, keys=keys)
+    seconds, cpu = time.perf_counter() - began, cpu_seconds() - before
+    return Measure(way=CHECKSUM, batch_size=0, records=some * times, seconds=seconds, cpu_seconds=cpu)
 
 
 async def run(way: str, count: int, batch_size: int, address: str) -> Measure:
     from aioproducer import Producer
 
+    if way == CHECKSUM:
+        return checksum(count)
     producer: Producer[bytes, bytes] = Producer(bootstrap_servers=address, batch_size=batch_size, max_request_size=4 * 2**20)
     async with producer:
         for begin in (min(count, 20_000), count):  # the first one warms up
@@ -164,13 +214,14 @@ def table(measures: Sequence[Measure]) -> Table:
 async def compare(chosen: argparse.Namespace, console: Console) -> bool:
     few = chosen.records // _SLOW
     plan = [("columns", chosen.records, chosen.batch_size), ("columns", chosen.records, DEFAULT)]
-    plan += [("columns, keys", chosen.records, chosen.batch_size), ("send_many", few, DEFAULT), ("send loop", few, DEFAULT)]
+    plan += [(way, chosen.records, chosen.batch_size) for way in ("columns, keys", "columns, headers", "columns, partitions")]
+    plan += [(CHECKSUM, chosen.records, 0), ("send_many", few, DEFAULT), ("send loop", few, DEFAULT)]
     measures = []
     for number in range(chosen.rounds):
         for way, count, batch_size in plan[:: 1 if number % 2 else -1]:
             measures.append(await measured(way, str(count), str(batch_size)))
             one = measures[-1]
-            console.print(f"round {number + 1}: {way:13} batch_size {batch_size:9,} {one.rate / 1e6:6.2f} M/s {one.cpu_ns:6.0f} ns")
+            console.print(f"round {number + 1}: {way:19} batch_size {batch_size:9,} {one.rate / 1e6:6.2f} M/s {one.cpu_ns:6.0f} ns")
     measures.sort(key=lambda one: plan.index((one.way, one.records, one.batch_size)))
     console.print(table(measures))
     rate = statistics.median(one.rate for one in measures if (one.way, one.batch_size) == ("columns", chosen.batch_size))
@@ -179,7 +230,9 @@ async def compare(chosen: argparse.Namespace, console: Console) -> bool:
     )
     if chosen.json:
         chosen.json.write_text(json.dumps([dataclasses.asdict(one) for one in measures], indent=1) + "\n")
-    return rate >= BAR
+    hashing = statistics.median(one.cpu_ns for one in measures if one.way == CHECKSUM)
+    console.print(f"bar {CHECKSUM_BAR_NS} ns a row for {CHECKSUM}: {'met' if hashing <= CHECKSUM_BAR_NS else 'not met'}, {hashing:.1f}")
+    return rate >= BAR and hashing <= CHECKSUM_BAR_NS
 
 
 def main() -> int:

@@ -1092,6 +1092,27 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/engine/append/test_send_columns.py",),
     ),
     Mutant(
+        "columns-rows-behind-a-missing-partition-are-queued-with-it",
+        "engine/append/send_columns.py",
+        "                if exist < rows:\n",
+        "                if exist < 0:\n",
+        ("tests/scenarios/test_column_rows.py",),
+    ),
+    Mutant(
+        "columns-headers-take-no-memory",
+        "records/plain_columns.py",
+        "    return size + len(_packed(headers, row))",
+        "    return size + 1",
+        ("tests/records/test_plain_columns.py",),
+    ),
+    Mutant(
+        "columns-checksum-takes-null-for-empty",
+        "records/row_hash.py",
+        "    yield size + 1\n",
+        "    yield size\n",
+        ("tests/records/test_row_hash.py",),
+    ),
+    Mutant(
         "every-request-of-a-round-compresses-as-if-it-were-alone",
         "engine/sender/batch_compressor.py",
         "if self._spent + size > self._most(magic):",

@@ -1,0 +1,181 @@
+"""Headers and partitions of rows: the compiled columns and their twin, held against the records' own encoder and against each other."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from builds import COLUMNS, both_builds, compiled_columns, needs_compiled_columns
+from column_rows import Pairs, headers, partitions, strings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioproducer.records import plain_columns
+from aioproducer.records.plain_columns import BadRow
+from aioproducer.records.record_batch import encode_headers, encode_record
+
+pytestmark = both_builds
+
+BUILDS = (plain_columns, compiled_columns)
+each_build = pytest.mark.parametrize("build", COLUMNS)
+
+ROOM = 100_000
+
+
+def outcome(call: Any) -> Any:
+    """Return the call's result, or the type and the text of its exception."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001
+        return type(error), str(error)
+
+
+names = st.one_of(st.text(max_size=4), st.just("\ud800"), st.just("name" * 20))
+lists = st.one_of(st.none(), st.lists(st.tuples(names, st.one_of(st.none(), st.binary(max_size=4), st.just(bytes(70)))), max_size=3))
+
+
+@each_build
+@given(
+    rows=st.lists(lists, max_size=8), before=st.integers(0, 9), is_large=st.booleans(), room=st.one_of(st.integers(0, 300), st.just(ROOM))
+)
+@settings(max_examples=100, deadline=None)
+def test_headers_become_those_of_single_records(build: Any, rows: list[Pairs], before: int, is_large: bool, room: int) -> None:
+    """With their bytes, as many rows as fit; no row takes more bytes than was measured; and each row's are read as they were given."""
+    column, values = headers(build, rows, before, is_large=is_large), strings(build, [b"v"] * len(rows))
+    found = build.encode(values, None, None, 5, None, 0, len(rows), room, column)
+    wanted = [encode_record(index, 0, None, b"v", encode_headers(row or ())) for index, row in enumerate(rows)]
+    count = max(count for count in range(len(rows) + 1) if len(b"".join(wanted[:count])) <= room)
+    assert (found.rows, found.payload) == (count, b"".join(wanted[:count]))
+    assert [column.get(row) for row in range(len(rows))] == rows
+    measured = build.measure(values, None, None, 0, len(rows), ROOM, ROOM, column)
+    assert measured == (len(rows), sum(24 + len(encode_headers(row or ())) for row in rows))
+    assert measured[1] >= len(b"".join(wanted))
+
+
+@needs_compiled_columns
+@given(
+    ends=st.lists(st.one_of(st.integers(-3, 6), st.just(2**31 - 1)), min_size=1, max_size=6),
+    name_ends=st.lists(st.integers(-2, 9), min_size=4, max_size=4),
+    value_ends=st.lists(st.integers(-2, 9), min_size=4, max_size=4),
+    data=st.binary(max_size=8),
+    there=st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(0, 7), st.integers(0, 63)),
+    length=st.integers(-1, 6),
+    order=st.one_of(st.none(), st.lists(st.integers(-1, 6), max_size=6)),
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_lies_in_the_buffers_both_builds_say_the_same_of_it(
+    ends: list[int], name_ends: list[int], value_ends: list[int], data: bytes, there: tuple[int, ...], length: int, order: Any
+) -> None:
+    """Lists that go back or beyond the headers, null structs and keys, keys that are no text, wrong offsets in either child."""
+
+    def try_all(build: Any) -> list[Any]:
+        children = [
+            build.Strings(bytes([mask]), array("i", offsets).tobytes(), data, 0, 3, is_large=False)
+            for mask, offsets in zip(there, (name_ends, value_ends), strict=False)
+        ]
+        column = build.Headers(bytes([there[3]]), array("i", ends).tobytes(), 0, length, (bytes([there[2]]), 0), *children, is_large=False)
+        values = strings(build, [b"v"] * length)
+        rows = None if order is None else array("i", order)
+        calls = [
+            lambda: build.encode(values, None, None, 0, rows, 0, length if rows is None else len(rows), 60, column),
+            lambda: build.measure(values, None, None, 0, length, 60, 40, column),
+            *[lambda row=row: column.get(row) for row in range(-1, length + 1)],
+        ]
+        return [len(column), *map(outcome, calls)]
+
+    said = [outcome(lambda build=build: try_all(build)) for build in BUILDS]
+    assert [one == said[0] for one in said] == [True, True]
+
+
+@each_build
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ([(None, b"")], "a header's key is a string, not null"),
+        ([("a", b"1"), None], "a header is a pair of a string and bytes or null, not null"),
+    ],
+)
+def test_a_row_whose_headers_are_none_is_named(build: Any, bad: Any, said: str) -> None:
+    """Wherever it is looked at; the rows before it can be sent."""
+    column, values = headers(build, [[("a", b"1")], None, bad]), strings(build, [b"v"] * 3)
+    assert build.measure(values, None, None, 0, 3, ROOM, ROOM, column)[0] == 2
+    for call in (
+        lambda: build.encode(values, None, None, 0, None, 0, 3, ROOM, column),
+        lambda: build.encode(values, None, None, 0, array("i", [2]), 0, 1, ROOM, column),
+        lambda: build.measure(values, None, None, 2, 1, ROOM, ROOM, column),
+        lambda: column.get(2),
+    ):
+        with pytest.raises(BadRow) as raised:
+            call()
+        assert (raised.value.row, raised.value.what) == (2, said)
+
+
+@each_build
+def test_a_key_that_is_no_text_is_refused(build: Any) -> None:
+    children = strings(build, [b"\xff"]), strings(build, [b"v"])
+    column = build.Headers(None, array("i", [0, 1]).tobytes(), 0, 1, None, *children, is_large=False)
+    for call in (lambda: column.get(0), lambda: build.measure(strings(build, [b"v"]), None, None, 0, 1, ROOM, ROOM, column)):
+        with pytest.raises(BadRow, match="not UTF-8"):
+            call()
+
+
+@each_build
+def test_headers_of_other_lengths_are_refused(build: Any) -> None:
+    """Fewer lists than rows, fewer values than keys, and bits that do not reach."""
+    one, two = strings(build, [b"a"]), strings(build, [b"a", b"b"])
+    short = build.Headers(None, bytes(8), 0, 1, None, one, one, is_large=False)
+    for call in (
+        lambda: build.encode(two, None, None, 0, None, 0, 2, ROOM, short),
+        lambda: build.measure(two, None, None, 0, 2, ROOM, ROOM, short),
+        lambda: build.Headers(None, bytes(8), 0, 1, None, one, two, is_large=False),
+        lambda: build.Headers(None, bytes(8), 0, 2, None, one, one, is_large=False),
+        lambda: build.Headers(b"", bytes(8), 0, 1, None, one, one, is_large=False),
+        lambda: build.Headers(None, bytes(8), 0, 1, (b"", 0), one, one, is_large=False),
+    ):
+        with pytest.raises(ValueError, match=r"there are no rows|a column of|do not hold rows"):
+            call()
+
+
+@each_build
+@given(
+    rows=st.lists(st.one_of(st.none(), st.integers(-2, 5), st.just(2**31 - 1)), max_size=8),
+    before=st.integers(0, 9),
+    is_large=st.booleans(),
+    at=st.integers(0, 8),
+    count=st.integers(0, 6),
+)
+@settings(max_examples=100, deadline=None)
+def test_rows_of_partitions_that_exist(build: Any, rows: list[int | None], before: int, is_large: bool, at: int, count: int) -> None:
+    """They end before a partition that does not exist or is negative; such a first row stands alone, or is refused."""
+    at = min(at, len(rows))
+    column = partitions(build, rows, before, is_large=is_large)
+    for row, number in enumerate(rows):
+        if number is None or number >= 0:
+            assert column.get(row) == number
+        else:
+            with pytest.raises(BadRow, match=f"partition={number}: "):
+                column.get(row)
+    some = [-1 if number is None else number if number >= 0 else None for number in rows[at:]]
+    wrong = next((index for index, number in enumerate(some) if number is None or number >= count), len(some))
+    if some and some[0] is None:
+        with pytest.raises(BadRow) as raised:
+            build.known(column, at, len(some), count)
+        assert raised.value.row == at
+    elif some and wrong == 0:
+        assert build.known(column, at, len(some), count) == (1, some[0])
+    else:
+        assert build.known(column, at, len(some), count) == (wrong, max(filter(lambda one: one is not None, some[:wrong]), default=-1))
+
+
+@each_build
+def test_partitions_that_are_not_there(build: Any) -> None:
+    column = partitions(build, [1, 2])
+    for at, rows in ((0, 3), (-1, 1), (2, 1), (0, -1)):
+        with pytest.raises(ValueError, match="there are no rows"):
+            build.known(column, at, rows, 9)
+    for row in (-1, 2):
+        with pytest.raises(IndexError):
+            column.get(row)
+    with pytest.raises(ValueError, match="partitions of 8 bytes do not hold rows 0 to 3"):
+        build.Partitions(None, bytes(8), 0, 3, is_large=False)
