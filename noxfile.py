@@ -196,7 +196,7 @@ def types_(session: nox.Session) -> None:
 def pyright(session: nox.Session) -> None:
     """What pyright makes of the face. In an environment of its own: it brings Node with it, which nothing else needs."""
     session.install("pyright[nodejs]==1.1.414")
-    session.run("pyright", "--pythonpath", str(shared(session) / "python"), "tests/test_types.py")
+    session.run("pyright", "--pythonpath", str(shared(session) / "python"), "tests/test_types.py", "tests/mistyped.py")
 
 
 @nox.session(reuse_venv=True)

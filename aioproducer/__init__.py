@@ -1,14 +1,20 @@
-"""Holds the public names of the asyncio-native producer for Apache Kafka.
+"""The asyncio-native producer for Apache Kafka.
 
-A name is imported when it is first used (PEP 562). The reason is this package's pytest plugin, which pytest loads in every run of every
-project that has the package installed.
+    async with Producer(bootstrap_servers="localhost:9092") as producer:
+        delivery = await producer.send("orders", b"value", key=b"k")  # queued
+        metadata = await delivery                                     # acknowledged
+
+`Producer` sends records, `ProducerConfig` has all options, and `aioproducer.errors` all errors. `aioproducer.testing` has a fake cluster and a
+recording producer for tests.
 """
 
+# A name is imported when it is first used (PEP 562): pytest loads this package's plugin in every run of every project that has it installed.
 import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
+    from aioproducer.any_producer import AnyDeliveries, AnyProducer
     from aioproducer.config import ProducerConfig
     from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
     from aioproducer.engine.append.batch_builder import ReadyBatch
@@ -28,6 +34,7 @@ if _typing.TYPE_CHECKING:
         ConnectionLost,
         CredentialsRefused,
         DeliveryError,
+        DeliveryTimeout,
         KafkaError,
         MetadataTimeout,
         PartitionUnavailable,
@@ -52,7 +59,16 @@ if _typing.TYPE_CHECKING:
         WouldBlock,
     )
     from aioproducer.interceptors import Interceptor
-    from aioproducer.interfaces import CircuitBreakManager, PartitionCircuitBreaker, Partitioner, ProducerStatusContext
+    from aioproducer.interfaces import (
+        CircuitBreakManager,
+        Dialer,
+        PartitionCircuitBreaker,
+        Partitioner,
+        ProducerStatusContext,
+        Receiver,
+        Resolver,
+        Stream,
+    )
     from aioproducer.metrics.registry import MetricName, Snapshot
     from aioproducer.metrics.sensors import Distribution
     from aioproducer.model import (
@@ -65,6 +81,7 @@ if _typing.TYPE_CHECKING:
         FlushSummary,
         Header,
         Headers,
+        HeadersLike,
         Health,
         OffsetAndMetadata,
         Position,
@@ -79,6 +96,7 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
+    from aioproducer.producer_options import ProducerOptions
     from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
     from aioproducer.transaction_resolver import TransactionResolver
@@ -87,6 +105,8 @@ if _typing.TYPE_CHECKING:
 
 __all__ = [
     "Acks",
+    "AnyDeliveries",
+    "AnyProducer",
     "AuthenticationFailed",
     "BootstrapFailed",
     "BrokerError",
@@ -107,12 +127,15 @@ __all__ = [
     "Deliveries",
     "Delivery",
     "DeliveryError",
+    "DeliveryTimeout",
+    "Dialer",
     "Distribution",
     "FailureRateCircuitBreaker",
     "FlushSummary",
     "FromThread",
     "Header",
     "Headers",
+    "HeadersLike",
     "Health",
     "Interceptor",
     "KafkaError",
@@ -129,18 +152,22 @@ __all__ = [
     "ProducerClosed",
     "ProducerConfig",
     "ProducerFenced",
+    "ProducerOptions",
     "ProducerRecord",
     "ProducerStatusContext",
     "ProtocolError",
     "ReadyBatch",
+    "Receiver",
     "Record",
     "RecordMetadata",
     "RecordTooLarge",
     "RequestTimedOut",
+    "Resolver",
     "RoundRobinPartitioner",
     "SendTimeout",
     "SerializationError",
     "Snapshot",
+    "Stream",
     "ThreadDelivery",
     "TimestampType",
     "TokenUnavailable",
@@ -167,6 +194,8 @@ __all__ = [
 # The module of each name that is not in errors. Tests compare it with the imports above, which only type checkers read.
 _HOMES = {
     "Acks": "model",
+    "AnyDeliveries": "any_producer",
+    "AnyProducer": "any_producer",
     "BrokerSecurity": "model",
     "BuildInfo": "engine.build_info",
     "CircuitBreakManager": "interfaces",
@@ -182,6 +211,7 @@ _HOMES = {
     "FromThread": "engine.append.thread_bridge",
     "Header": "model",
     "Headers": "model",
+    "HeadersLike": "model",
     "Health": "model",
     "Interceptor": "interceptors",
     "MetricName": "metrics.registry",
@@ -190,6 +220,11 @@ _HOMES = {
     "PreparedTransaction": "model",
     "PartitionCircuitBreaker": "interfaces",
     "Partitioner": "interfaces",
+    "Dialer": "interfaces",
+    "Receiver": "interfaces",
+    "Stream": "interfaces",
+    "Resolver": "interfaces",
+    "ProducerOptions": "producer_options",
     "Producer": "producer",
     "ProducerConfig": "config",
     "ProducerStatusContext": "interfaces",

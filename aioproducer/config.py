@@ -10,10 +10,12 @@ import copy
 import dataclasses
 import inspect
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, cast
 
 from aioproducer.broker_addresses import read_addresses
+from aioproducer.environment_options import DEFAULT_PREFIX, environment_options
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import Acks, Compression
@@ -37,13 +39,13 @@ from aioproducer.options import (
     words,
 )
 from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.producer_options import ProducerOptions
+from aioproducer.secret import NotText, Secret  # noqa: F401  (for get_type_hints of the constructor)
 from aioproducer.secure_conflicts import settle_security
-from aioproducer.secure_options import SECURE_NAMES, SecureOptions, hides_secrets
+from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
 from aioproducer.serializers import string_serializer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from aioproducer.options import Option
 
 __all__ = ["OPTIONS", "ProducerConfig", "check_hook"]
@@ -210,7 +212,7 @@ class ProducerConfig(SecureOptions):
         librdkafka=("allow.auto.create.topics",),
     )
     message_format_max: int = option(2, number(0, 2), "newest record format to send: 2 (Kafka 0.11 and newer), 1 or 0", java=None)
-    close_timeout_ms: float = option(30_000, _ms(0), "how long `stop` may flush before what is left fails", java=None)
+    close_timeout_ms: float = option(20_000, _ms(0), "how long `stop` may flush before what is left fails", java=None)
     key_serializer: Callable[..., bytes] | None = option(
         None, function(_SERIALIZERS), "(topic, headers, key) or (key) -> bytes; None: keys are bytes"
     )
@@ -237,7 +239,7 @@ class ProducerConfig(SecureOptions):
     interceptors: Any = option(
         (),
         plugins(*METHODS),
-        "see each record before it is queued, and how it ended; in this order",
+        "see each record before it is queued, and how it ended; in this order; none: records take the fast path",
         java="interceptor.classes",
         librdkafka=("interceptors",),
     )
@@ -282,6 +284,10 @@ class ProducerConfig(SecureOptions):
     on_delivery_error: Callable[..., object] | None = option(
         None, function(), "(error, records): called for failed records that nobody looked at", java=None
     )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Unpack[ProducerOptions]) -> None: ...
 
     def __post_init__(self) -> None:
         """Convert values as environment files and other clients write them; check every range and conflict."""
@@ -389,24 +395,56 @@ class ProducerConfig(SecureOptions):
 
     @classmethod
     def of(cls, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
-        """Return the given config, or a new one of keyword options. Secrets are replaced in `options`, which the caller's frame holds.
+        """Return the given config, with `options` in place of its own. Secrets are replaced in `options`, which the caller's frame holds.
 
         Args:
-            config: as `without_content` returns it.
+            config: as `without_content` returns it; None: all other options have their defaults.
             options: keyword options.
 
         Raises:
-            ConfigError: both were given, or an option is unknown (the nearest name is in the text) or bad.
+            ConfigError: `config` is none, or an option is unknown (the nearest name is in the text) or bad.
         """
         hide_secrets(options, OPTIONS)
         if config is not None:
             if isinstance(config, type):
                 advice = "ProducerConfig.from_mapping makes one of it" if issubclass(config, dict) else "options are given by name"
                 raise ConfigError(f"config must be a ProducerConfig, not {config.__name__}; {advice}")
-            if options:
-                raise ConfigError(f"give either a ProducerConfig or options, not both (got also {', '.join(sorted(options))})")
-            return config
+            return config.replace(**options) if options else config
         return cls(**keyword_options(options, OPTIONS))
+
+    def replace(self, **options: Unpack[ProducerOptions]) -> ProducerConfig:
+        """Return a config with these options in place of this one's. A default that gave way to another option is a default again.
+
+        Args:
+            options: fields, by name, or by the names of aiokafka's and kafka-python's arguments.
+
+        Raises:
+            ConfigError: an option is unknown, bad, or in conflict with another.
+        """
+        changed = cast("dict[str, Any]", options)
+        hide_secrets(changed, OPTIONS)
+        given = {name: value for name in OPTIONS if not isinstance(value := getattr(self, name), (Assumed, Yielding))}
+        return type(self)(**given | keyword_options(changed, OPTIONS))
+
+    @classmethod
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None) -> ProducerConfig:
+        """Return a config of environment variables: `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_LINGER_MS`, and so on for each option.
+
+        A name is `prefix` and the option's name, or Java's or librdkafka's with underscores, in upper case. Empty variables are left out.
+        Names of `prefix` that are no options belong to other programs: one line of the log names them. Variables of `AIOPRODUCER_` are
+        read too, and take precedence. A secret may be a reference (`${file:/run/secrets/kafka:password}`), which stays one.
+
+        Args:
+            prefix: the beginning of the names.
+            environ: the variables; None: those of the process.
+
+        Raises:
+            ConfigError: a value is bad, an `AIOPRODUCER_` name is unknown (the text has the nearest), or two names mean the same option.
+        """
+        options = environment_options(prefix, OPTIONS, environ)
+        # No frame of this package holds the secrets of the environment.
+        del environ
+        return cls(**options_of(options, OPTIONS))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ProducerConfig:

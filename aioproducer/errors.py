@@ -31,7 +31,8 @@
     │   └── TransactionFatal      only a new producer helps
     │       ├── ProducerFenced    another producer has its transactional_id
     │       └── TransactionExpired  the coordinator ended a transaction that took too long
-    └── DeliveryError         a queued record that was not acknowledged: `persisted`, `attempts`
+    └── DeliveryError         a queued record that was not acknowledged: `code`, `persisted`, `retriable`, `attempts`
+        └── DeliveryTimeout       it was not acknowledged within `delivery_timeout_ms`
 
 Facts are attributes, and the text is built from them. Keys and values never appear in the text.
 Error codes are those of Kafka's `Errors` enum. Kafka's `Sender` and `InvalidMetadataException` define the codes that are retried, and the
@@ -55,6 +56,7 @@ __all__ = [
     "ConnectionLost",
     "CredentialsRefused",
     "DeliveryError",
+    "DeliveryTimeout",
     "ErrorCode",
     "KafkaError",
     "MetadataTimeout",
@@ -298,6 +300,8 @@ class DeliveryError(KafkaError):
 
     Attributes:
         topic, partition: the partition of the record.
+        code: what ended it, as a word for metrics and tables.
+        retriable: whether the caller may send it again.
         persisted: `no` = certainly not in the log; `maybe` = it was sent and may be in the log; `yes` = it is in the log, at an unknown
             offset.
         attempts: how often its batch was sent.
@@ -305,8 +309,9 @@ class DeliveryError(KafkaError):
     """
 
     def __init__(self, reason: str, topic: str, partition: int, persisted: Persisted, attempts: int) -> None:
-        # The arguments are in this order, so that the error can be pickled.
-        super().__init__(reason, topic, partition, persisted, attempts)
+        super().__init__()
+        # The arguments are in this order, so that the error can be pickled. An OSError, as TimeoutError is, would take them for its own.
+        self.args = (reason, topic, partition, persisted, attempts)
         self.reason = reason
         self.topic = topic
         self.partition = partition
@@ -325,14 +330,39 @@ class DeliveryError(KafkaError):
 
     def again(self) -> DeliveryError:
         """Return an equal error. Each await of a failed delivery raises its own: one instance would collect every traceback."""
-        twin = DeliveryError(self.reason, topic=self.topic, partition=self.partition, persisted=self.persisted, attempts=self.attempts)
+        twin = type(self)(self.reason, topic=self.topic, partition=self.partition, persisted=self.persisted, attempts=self.attempts)
         twin.__cause__ = self.__cause__
         twin.history = self.history
         return twin
 
+    @property
+    def code(self) -> str:
+        """Return what ended the record: Kafka's name of a broker's error, else TIMED_OUT, CONNECTION_LOST or ABORTED.
+
+        ABORTED: its transaction was aborted, or its producer ended.
+        """
+        cause: BaseException | None = self
+        while cause is not None:
+            if isinstance(cause, BrokerError):
+                return cause.name
+            for kind, code in _CODES:
+                if isinstance(cause, kind):
+                    return code
+            cause = cause.__cause__
+        return "ABORTED"
+
+    @property
+    def retriable(self) -> bool:
+        """Return whether the caller may send the record again: it is certainly not in the log, and another try may succeed."""
+        return self.persisted is Persisted.NO and may_succeed(self)
+
     def explain(self) -> str:
         """Return the events of its batch, a text line each: queued, each attempt with its broker and error, and each cause of a wait."""
         return "\n".join(self.history or (str(self),))
+
+
+class DeliveryTimeout(DeliveryError, TimeoutError):
+    """Reports a queued record that was not acknowledged within `delivery_timeout_ms`. The last failure is its `__cause__`."""
 
 
 class ErrorCode(NamedTuple):
@@ -460,6 +490,16 @@ _TABLE: Final = (
 )
 _BY_CODE: Final = {code: ErrorCode(code, name, *flags) for code, name, flags in _TABLE}
 _BY_NAME: Final = {error.name: error for error in _BY_CODE.values()}
+# `DeliveryError.code` by the kind of the error that ended the record, where that is no `BrokerError`.
+_CODES: Final = (
+    (DeliveryTimeout, "TIMED_OUT"),
+    (RequestTimedOut, "TIMED_OUT"),
+    (TransportError, "CONNECTION_LOST"),
+    (TransactionAborted, "ABORTED"),
+    (ProducerFenced, "PRODUCER_FENCED"),
+    (RecordTooLarge, "MESSAGE_TOO_LARGE"),
+)
+_OWN_CODES: Final = frozenset({"TIMED_OUT", "CONNECTION_LOST", "ABORTED"})
 
 
 def broker_error(code: int | str, message: str | None = None) -> BrokerError:
@@ -467,3 +507,10 @@ def broker_error(code: int | str, message: str | None = None) -> BrokerError:
     if isinstance(code, str):
         return BrokerError(_BY_NAME[code], message)
     return BrokerError(_BY_CODE.get(code) or ErrorCode(code, "UNKNOWN_ERROR_CODE"), message)
+
+
+def may_succeed(error: DeliveryError) -> bool:
+    """Return whether another try of a failed record may succeed, whether or not the record is in the log."""
+    code = error.code
+    is_transient = code in _OWN_CODES or (code in _BY_NAME and _BY_NAME[code].retriable)
+    return is_transient and not isinstance(error.__cause__, TransactionFatal)

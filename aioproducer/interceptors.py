@@ -6,10 +6,7 @@ send. If an interceptor raises, the error is logged once for each kind and count
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from aioproducer.model import Headers, ProducerRecord, RecordMetadata
+from aioproducer.model import Headers, ProducerRecord, RecordMetadata
 
 __all__ = ["METHODS", "Interceptor"]
 

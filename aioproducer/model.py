@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 __all__ = [
     "Acks",
@@ -19,6 +17,7 @@ __all__ = [
     "FlushSummary",
     "Header",
     "Headers",
+    "HeadersLike",
     "Health",
     "OffsetAndMetadata",
     "PartitionNumber",
@@ -36,9 +35,11 @@ __all__ = [
 
 # Integers of any type, including numpy's. A datetime needs a time zone.
 PartitionNumber: TypeAlias = SupportsIndex
-TimestampMs: TypeAlias = "SupportsIndex | datetime"
-Header: TypeAlias = "tuple[str, bytes | None]"
+TimestampMs: TypeAlias = SupportsIndex | datetime
+Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = Sequence[Header]
+# Headers as `send` takes them; a string is UTF-8. Interceptors and serializers get them as `Headers`.
+HeadersLike: TypeAlias = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -184,7 +185,7 @@ class Record(NamedTuple, Generic[K, V]):
     key: K | None = None
     partition: PartitionNumber | None = None
     timestamp_ms: TimestampMs | None = None
-    headers: Headers = ()
+    headers: HeadersLike = ()
 
     def __repr__(self) -> str:
         """Return a text without the key, the value and the header values."""

@@ -14,14 +14,14 @@ from aioproducer.errors import ConfigError
 from aioproducer.options import whole_number
 from aioproducer.secret import hide
 from aioproducer.secure_kinds import is_secret
-from aioproducer.secure_names import is_translated, translated
+from aioproducer.secure_names import TRANSLATED, is_translated, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproducer.options import Option
 
-__all__ = ["NOT_HERE", "hide_secrets", "keyword_options", "options_of", "say_unknown", "why_not"]
+__all__ = ["NOT_HERE", "hide_secrets", "keyword_options", "known_name", "options_of", "say_unknown", "why_not"]
 
 # librdkafka has one level option for all codecs.
 _LEVEL: Final = "compression.level"
@@ -207,6 +207,13 @@ def hide_secrets(options: dict[Any, Any], table: Mapping[str, Option]) -> None:
         return not is_secret(table[place.field].kind)
 
     hide(options, is_shown)
+
+
+def known_name(name: str, table: Mapping[str, Option]) -> str | None:
+    """Return the name by which `options_of` takes an option whose name is written with underscores; None: it takes none of that name."""
+    names, dotted = _names(table), name.replace("_", ".")
+    known = next((spelling for spelling in (name, dotted) if spelling in names), None)
+    return known if known is not None or not (dotted == _LEVEL or dotted in TRANSLATED) else dotted
 
 
 def keyword_options(options: dict[str, Any], table: Mapping[str, Option]) -> dict[str, Any]:

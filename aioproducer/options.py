@@ -6,6 +6,7 @@ import inspect
 import logging
 import math
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.broker_addresses import read_addresses
@@ -41,6 +42,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 _ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "0": Acks.NONE, "1": Acks.LEADER}
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _FLAGS: Final = {"true": True, "false": False}
 
 
@@ -138,7 +140,9 @@ def number(low: int, high: int | None = None, *, unit: str = "", none: tuple[int
 
 
 def _float(name: str, value: Any) -> float:
-    """Return a finite float of a number, or of its text."""
+    """Return a finite float of a number of milliseconds, of its text, or of a timedelta."""
+    if isinstance(value, timedelta):
+        return value / _MILLISECOND
     try:
         if not isinstance(value, str) and not is_number(value) and exact_int(value) is None:
             raise TypeError
@@ -146,7 +150,7 @@ def _float(name: str, value: Any) -> float:
         if not math.isfinite(parsed):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{name}={value!r}: it is a number") from None
+        raise ConfigError(f"{name}={value!r}: it is a number, or a timedelta") from None
     return parsed
 
 
@@ -213,7 +217,8 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
             given = repr(value) if isinstance(value, str) else type(value).__name__
             raise ConfigError(f"{name} must be callable, not {given}")
         if inspect.iscoroutinefunction(value):
-            raise ConfigError(f"{name} must be a plain function, not a coroutine function: it is called between two steps of the loop")
+            advice = "await in your code, before `send`" if name.endswith("_serializer") else "it is called between two steps of the loop"
+            raise ConfigError(f"{name} must be a plain function, not a coroutine function: {advice}")
         return value
 
     names = dict.fromkeys(one.rpartition(".")[2] for one in known)

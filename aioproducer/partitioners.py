@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from aioproducer.errors import UsageError
+from aioproducer.interfaces import Partitioner
 from aioproducer.number_conversion import exact_int
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeAlias
-
-    from aioproducer.interfaces import Partitioner
 
 __all__ = ["Choose", "RoundRobinPartitioner", "adapt", "choose", "forgetter"]
 

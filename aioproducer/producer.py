@@ -5,61 +5,52 @@ from __future__ import annotations
 import random
 import time
 import warnings
+from collections.abc import AsyncIterable, Callable, Iterable
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, cast, overload
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, check_hook, without_content
+from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
+from aioproducer.engine.delivery.chosen_build import Delivery
+from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.fork_safety import FORKED
-from aioproducer.errors import ProducerClosed, UsageError
+from aioproducer.environment_options import DEFAULT_PREFIX
+from aioproducer.errors import ProducerClosed
+from aioproducer.interfaces import Dialer, Resolver
+from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Snapshot
+from aioproducer.model import Compression, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
-from aioproducer.number_conversion import is_number
+from aioproducer.producer_options import ProducerArguments, SerializerOf
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
+from aioproducer.timestamp_conversion import seconds_of
 from aioproducer.version import VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Iterable
-    from types import TracebackType
-
-    from aioproducer.engine.append.batch_builder import ReadyBatch
-    from aioproducer.engine.delivery.chosen_build import Delivery
-    from aioproducer.engine.delivery.deliveries import Deliveries
-    from aioproducer.interfaces import Dialer, Resolver
-    from aioproducer.model import (
-        Compression,
-        FlushSummary,
-        Headers,
-        Health,
-        PartitionNumber,
-        Record,
-        RecordMetadata,
-        TimestampMs,
-    )
 
 __all__ = ["Producer"]
 
 # The send methods other than `send` and `send_and_wait`, which calls the `send` of a subclass that overrides it.
 _OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread")
-# Without type arguments, both default to Any (PEP 696): no types are checked. Before Python 3.13 only type checkers know defaults.
+# Without type arguments and serializers, both are bytes (PEP 696). Before Python 3.13 only type checkers know defaults.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
-    K = DefaultingTypeVar("K", default=Any)
-    V = DefaultingTypeVar("V", default=Any)
+    K = DefaultingTypeVar("K", default=bytes)
+    V = DefaultingTypeVar("V", default=bytes)
 else:
     K = TypeVar("K")
     V = TypeVar("V")
 
 
-class Producer(TransactionCalls, Generic[K, V]):
+class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
     """Sends records to Kafka from one event loop.
 
     ```python
@@ -69,16 +60,50 @@ class Producer(TransactionCalls, Generic[K, V]):
     ```
 
     Args:
-        config: a `ProducerConfig`; without one, the caller gives its fields as `options`.
+        config: a `ProducerConfig`; None: its fields are given as `options`.
         dialer: makes connections; the `client_options` of a fake cluster contain one.
         resolver: looks host names up. Without one, the producer looks names up in DNS, but passes them unresolved to a given `dialer`.
         chance: returns a random number in [0, 1), for jitter and for the choice of sticky partitions.
         wall_clock: returns seconds since the epoch, for timestamps. Deadlines use the loop's clock.
-        options: fields of `ProducerConfig`.
+        options: fields of `ProducerConfig`. With a config, they take precedence over its own.
 
     Raises:
         ConfigError: an option is unknown, bad, or in conflict with another. No connection was opened: the constructor does no I/O.
     """
+
+    @overload
+    def __init__(self: Producer[bytes, bytes], config: None = None, **options: Unpack[ProducerArguments]) -> None: ...
+
+    @overload
+    def __init__(self: Producer[K, V], config: ProducerConfig | None = None, **options: Unpack[ProducerArguments]) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[K, bytes],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[K],
+        **options: Unpack[ProducerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[bytes, V],
+        config: ProducerConfig | None = None,
+        *,
+        value_serializer: SerializerOf[V],
+        **options: Unpack[ProducerArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[K, V],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[K],
+        value_serializer: SerializerOf[V],
+        **options: Unpack[ProducerArguments],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -107,6 +132,19 @@ class Producer(TransactionCalls, Generic[K, V]):
         self._starting: Runtime | None = None
         # The engine of the last start that failed.
         self._unstarted: Runtime | None = None
+
+    @classmethod
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Any) -> Self:
+        """Return a producer with the options of environment variables, as `ProducerConfig.from_env` reads them.
+
+        Args:
+            prefix: the beginning of the variables' names.
+            options: arguments of the constructor, which take precedence.
+
+        Raises:
+            ConfigError: an option is bad, or an `AIOPRODUCER_` variable unknown.
+        """
+        return cls(ProducerConfig.from_env(prefix), **options)
 
     async def start(self, *, wait: bool = True) -> None:
         """Start the tasks, and wait for the first metadata of any bootstrap broker, at most `max_block_ms`.
@@ -150,7 +188,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Queue one record. Returns its delivery, which resolves to its `RecordMetadata`.
 
@@ -163,8 +201,8 @@ class Producer(TransactionCalls, Generic[K, V]):
             value: bytes, or a value for `value_serializer`; None is a tombstone.
             key: bytes, or a key for `key_serializer`; records of one key go to one partition (murmur2, as in every Kafka client).
             partition: an explicit partition; it takes precedence over the key.
-            timestamp_ms: the record's time, in ms since the epoch; None: now.
-            headers: pairs of a string and bytes or None; keys may repeat, order is kept.
+            timestamp_ms: the record's time, in ms since the epoch, or a datetime with a time zone; None: now.
+            headers: pairs of a string and bytes, a string or None; keys may repeat, order is kept. Or a mapping of them. A string is UTF-8.
 
         Raises:
             UsageError: not bytes and no serializer, a bad partition, timestamp or header, or a closed producer.
@@ -191,7 +229,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> RecordMetadata:
         """Send one record and wait for its acknowledgement. Returns its metadata.
 
@@ -212,7 +250,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Delivery:
         """Queue one record without waiting, from a plain function that runs in the producer's loop. Returns its delivery.
 
@@ -276,7 +314,7 @@ class Producer(TransactionCalls, Generic[K, V]):
             keys: a column of the same kinds and length; a null is no key. Records of one key go to one partition, records without a key
                 to the sticky partitions.
             partition: the partition of all rows; it takes precedence over their keys.
-            timestamps_ms: an array of int64, in ms since the epoch, or of timestamps; or one number for all. None, and a null: now.
+            timestamps_ms: an array of int64, in ms since the epoch, or of timestamps; or one number or datetime for all. None, and a null: now.
             headers: an array of lists of structs with the fields `key` (string) and `value` (binary or string). A null list is none, a null
                 value is a header without a value; a null key or struct is an error. It needs pyarrow.
             partitions: an array of integers, the partition of each row, which takes precedence over its key; a null is no partition. An
@@ -336,14 +374,14 @@ class Producer(TransactionCalls, Generic[K, V]):
             raise ProducerClosed(NOT_STARTED)
         return self._engine
 
-    async def flush(self, timeout: float | None = None) -> FlushSummary:
+    async def flush(self, timeout: float | timedelta | None = None) -> FlushSummary:
         """Send the queued records now, and wait until each of them is acknowledged or failed. Returns their numbers.
 
         A flush covers the records that were queued when `flush` was called, and those of sends that waited then. It raises for none of
         them: awaiting a delivery raises the error of its record.
 
         Args:
-            timeout: seconds; None: no limit but `delivery_timeout_ms`, which ends each record. Records are pending when it is over.
+            timeout: seconds, or a timedelta; None: no limit but `delivery_timeout_ms`, which ends each record. Records are pending when it is over.
 
         Raises:
             ProducerClosed: the producer does not run.
@@ -352,9 +390,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         """
         engine = self._running()
         engine.check()
-        if timeout is not None and not (is_number(timeout) and timeout >= 0):
-            raise UsageError(f"timeout={timeout!r}: it is seconds, from 0 on, or None")
-        return await engine.flush(None if timeout is None else float(timeout))
+        return await engine.flush(seconds_of("timeout", timeout))
 
     async def stop(self) -> None:
         """Abort an open transaction that is not prepared, flush, at most `close_timeout_ms`, then fail pending records and close connections.
@@ -399,15 +435,6 @@ class Producer(TransactionCalls, Generic[K, V]):
 
     _is_stopped = False
 
-    async def __aenter__(self) -> Self:
-        """Call `start`. Returns the producer."""
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Call `stop`. After an exception or a cancellation it flushes too, within its limit, and keeps the original exception."""
-        await self.stop()
-
     @property
     def buffer_available(self) -> int:
         """Return the free bytes of `buffer_memory`."""
@@ -430,7 +457,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         engine = self._engine
         return Snapshot() if engine is None else engine.snapshot()
 
-    def health(self, *, patience: float | None = None) -> Health:
+    def health(self, *, patience: float | timedelta | None = None) -> Health:
         """Return whether the producer is ready, and the reasons if it is not. Any thread may call it.
 
         It serves readiness probes: `200 if producer.health() else 503`. A producer is ready while it runs, at least one broker can be
@@ -438,16 +465,17 @@ class Producer(TransactionCalls, Generic[K, V]):
         not make it unready, because it still sends the records of other partitions.
 
         Args:
-            patience: seconds for which a record may be unacknowledged; None: `request_timeout_ms`.
+            patience: seconds, or a timedelta, for which a record may be unacknowledged; None: `request_timeout_ms`.
 
         Raises:
+            UsageError: `patience` is no time.
             TimeoutError: as `metrics`.
         """
         engine = self._engine
         if engine is None:
             is_forked = self._starting is not None and self._starting.is_forked
             return unready(FORKED if is_forked else "the producer was not started")
-        return engine.health(patience)
+        return engine.health(seconds_of("patience", patience))
 
     def explain(self) -> str:
         """Return a text for people about what waits now and why: memory, waiting sends, the oldest batches. It has no keys or values."""

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer.engine.transactions.committed_offsets import committed_offset
 from aioproducer.engine.transactions.context import TransactionScope
+from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position, PreparedTransaction
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
+from aioproducer.transaction_runs import RunsTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.runtime import Runtime
-    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position, PreparedTransaction
 
 __all__ = ["TransactionCalls"]
 
 P = TypeVar("P", bound="tuple[str, int]")
 
 
-class TransactionCalls(ABC):
+class TransactionCalls(RunsTransactions):
     """Has the calls of transactions.
 
     Each call waits at most `max_block_ms`. Then it raises TransactionTimeout, which names the cause of the wait, and the operation goes on.
@@ -33,7 +34,7 @@ class TransactionCalls(ABC):
     def _running(self) -> Runtime:
         """Return the running engine, or raise ProducerClosed."""
 
-    def transaction(self) -> TransactionScope:
+    def transaction(self) -> AbstractAsyncContextManager[None]:
         """Return a context manager: all records that the body of `async with producer.transaction():` sends become visible, or none.
 
         The end of the body commits the transaction. An exception or a cancellation that leaves the body aborts it, and then propagates

@@ -6,7 +6,7 @@ contents of the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from aioproducer.errors import RecordTooLarge, UsageError
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
 
-__all__ = ["BATCH_OVERHEAD", "RecordValidation", "check_batch", "check_columns", "check_partition", "check_records", "check_topic"]
+__all__ = [
+    "BATCH_OVERHEAD",
+    "RecordValidation",
+    "check_batch",
+    "check_columns",
+    "check_partition",
+    "check_records",
+    "check_topic",
+    "header_pairs",
+]
 
 # Bytes of a batch's objects in `buffer_memory`, beside its records.
 BATCH_OVERHEAD: Final = 1024
@@ -78,6 +87,20 @@ def check_records(records: object) -> None:
         raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
 
 
+def header_pairs(headers: Any) -> Any:
+    """Return headers as pairs of a string and bytes or None, from a mapping too. What `send` refuses is returned as it is."""
+    pairs = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+    if not isinstance(pairs, Sequence):
+        return headers
+    try:
+        if any(isinstance(value, str) for _, value in pairs):
+            return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+    # A member is no pair, or text that UTF-8 does not have; or a sequence of the caller's class raises.
+    except Exception:  # noqa: BLE001
+        return headers
+    return pairs
+
+
 def _check_format(config: ProducerConfig) -> None:
     """Raise UsageError unless the record format of this producer has headers."""
     if config.message_format_max < 2:
@@ -121,6 +144,7 @@ class RecordValidation(Generic[R_co]):
             watch(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
             for name in ("key_serializer", "value_serializer")
         )
+        self._has_serializer = self._serialize_key is not None or self._serialize_value is not None
 
     def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> R_co:
         """Return the record that `make` makes of the validated arguments.
@@ -134,6 +158,8 @@ class RecordValidation(Generic[R_co]):
         if timestamp_ms is not None:
             timestamp_ms = timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
         headers = () if headers is None else headers
+        if headers and self._has_serializer:
+            headers = header_pairs(headers)
         key = serialize("key", self._serialize_key, topic, headers, key)
         value = serialize("value", self._serialize_value, topic, headers, value)
         if headers:

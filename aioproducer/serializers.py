@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import ConfigError, SerializationError
@@ -62,9 +63,18 @@ def serialize(what: str, serializer: Serializer | None, topic: str, headers: Hea
     try:
         encoded = serializer(topic, headers, value)
     except Exception as error:
-        raise SerializationError(f"{what}_serializer raised {type(error).__name__} on a {type(value).__name__} for {topic!r}") from error
+        told = f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}"
+        raise SerializationError(told) from error
     if isinstance(encoded, (bytes, bytearray, memoryview)):
         return bytes(memoryview(encoded))
+    advice = ""
     if inspect.iscoroutine(encoded):
         encoded.close()
-    raise SerializationError(f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes")
+        advice = ": await in your code, before `send`"
+    raise SerializationError(f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes{advice}")
+
+
+def _place(error: Exception) -> str:
+    """Return the place where a serializer raised. The error's own text is left out: it may have the value. It is in `__cause__`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" in {frames[-1].name} ({frames[-1].filename}:{frames[-1].lineno})" if frames[-1].filename != __file__ else ""

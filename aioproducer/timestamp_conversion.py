@@ -1,4 +1,4 @@
-"""Converts values that callers may give for a record's time into milliseconds since 1970.
+"""Converts values that callers may give for a record's time into milliseconds since 1970, and for a duration into seconds.
 
 An integer of any type is accepted, and a `datetime` with a time zone. A `pandas.Timestamp` is such a `datetime`. No function here imports
 pandas.
@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from aioproducer.errors import UsageError
-from aioproducer.number_conversion import exact_int, shown
+from aioproducer.number_conversion import exact_int, is_number, shown
 
-__all__ = ["timestamp_of"]
+__all__ = ["seconds_of", "timestamp_of"]
 
 _MAX_TIMESTAMP_MS: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,3 +58,17 @@ def _milliseconds_of(moment: datetime) -> int:
     if since_epoch is None:
         raise _NotATime("it has no time zone. Give a datetime with one, as datetime.now(UTC) is, whole milliseconds since 1970")
     return since_epoch
+
+
+def seconds_of(name: str, value: Any) -> float | None:
+    """Return the seconds of a number of seconds, or of a timedelta; None for None.
+
+    Raises:
+        UsageError: the value is neither, or negative.
+    """
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not (is_number(seconds) and seconds >= 0):
+        raise UsageError(f"{name}={value!r}: it is seconds, from 0 on, or a timedelta, or None")
+    return float(seconds)

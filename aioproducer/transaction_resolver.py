@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
@@ -15,24 +17,20 @@ from aioproducer.engine.transactions.offset_commits import commit_offsets
 from aioproducer.engine.transactions.transaction_ends import end_transaction
 from aioproducer.engine.transactions.transaction_listing import describe_transactions, list_transactions
 from aioproducer.errors import ConfigError, ProducerClosed, UsageError
+from aioproducer.interfaces import Dialer, Resolver
+from aioproducer.model import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    Position,
+    PreparedTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
 from aioproducer.offsets import read_group, read_offsets, read_position_key, read_prepared
+from aioproducer.producer_options import ProducerOptions
 from aioproducer.version import VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
-
-    from aioproducer.interfaces import Dialer, Resolver
-    from aioproducer.model import (
-        ConsumerGroupMetadata,
-        OffsetAndMetadata,
-        Position,
-        PreparedTransaction,
-        TransactionDescription,
-        TransactionListing,
-    )
 
 __all__ = ["TransactionResolver"]
 
@@ -71,9 +69,9 @@ class TransactionResolver:
         resolver: Resolver | None = None,
         chance: Callable[[], float] | None = None,
         wall_clock: Callable[[], float] = time.time,
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        config = ProducerConfig.of(without_content(config), options)
+        config = ProducerConfig.of(without_content(config), cast("dict[str, Any]", options))
         if config.transactional_id is not None:
             raise ConfigError(
                 f"transactional_id={config.transactional_id!r}: a TransactionResolver has none of its own, it ends the transactions of "

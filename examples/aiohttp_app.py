@@ -46,12 +46,9 @@ def create_app(**options: Any) -> web.Application:
 
     async def with_producer(app: web.Application) -> AsyncIterator[None]:
         settings = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
-        app[PRODUCER] = producer = Producer[bytes, bytes](**settings)
-        await producer.start(wait=False)  # the producer goes on connecting in the background
-        try:
+        # It goes on connecting in the background. At the end it sends the queued records, at most for `close_timeout_ms`.
+        async with Producer[bytes, bytes](**settings).running(wait=False) as app[PRODUCER]:
             yield
-        finally:
-            await producer.stop()  # sends the queued records, at most for `close_timeout_ms`
 
     app = web.Application()
     app.cleanup_ctx.append(with_producer)

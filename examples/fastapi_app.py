@@ -72,12 +72,9 @@ def create_app(**options: Any) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         settings = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
-        app.state.producer = Producer[bytes, bytes](**settings)
-        await app.state.producer.start(wait=False)  # the producer goes on connecting in the background
-        try:
+        # It goes on connecting in the background. At the end it sends the queued records, at most for `close_timeout_ms`.
+        async with Producer[bytes, bytes](**settings).running(wait=False) as app.state.producer:
             yield
-        finally:
-            await app.state.producer.stop()  # sends the queued records, at most for `close_timeout_ms`
 
     app = FastAPI(lifespan=lifespan)
     app.include_router(router)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -120,14 +121,14 @@ def test_linger_by_load_is_a_word(written: Any) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("soon", "linger_ms='soon': it is a number, or 'auto'"),
-        ("", "linger_ms='': it is a number, or 'auto'"),
-        ("auto 5", "linger_ms='auto 5': it is a number, or 'auto'"),
+        ("soon", "linger_ms='soon': it is a number, or a timedelta, or 'auto'"),
+        ("", "linger_ms='': it is a number, or a timedelta, or 'auto'"),
+        ("auto 5", "linger_ms='auto 5': it is a number, or a timedelta, or 'auto'"),
         (-1, "linger_ms=-1: it is at least 0, or 'auto'"),
-        (None, "linger_ms=None: it is a number, or 'auto'"),
-        (True, "linger_ms=True: it is a number, or 'auto'"),
-        (b"auto", "linger_ms=b'auto': it is a number, or 'auto'"),
-        (float("nan"), "linger_ms=nan: it is a number, or 'auto'"),
+        (None, "linger_ms=None: it is a number, or a timedelta, or 'auto'"),
+        (True, "linger_ms=True: it is a number, or a timedelta, or 'auto'"),
+        (b"auto", "linger_ms=b'auto': it is a number, or a timedelta, or 'auto'"),
+        (float("nan"), "linger_ms=nan: it is a number, or a timedelta, or 'auto'"),
     ],
     ids=repr,
 )
@@ -426,14 +427,22 @@ def test_functions_are_callable(name: str) -> None:
             config(**{name: given})
 
 
-@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error"])
-def test_functions_are_plain(name: str) -> None:
-    """A coroutine function would give a coroutine where bytes or a number belong."""
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("key_serializer", "await in your code, before `send`"),
+        ("value_serializer", "await in your code, before `send`"),
+        ("partitioner", "it is called between two steps of the loop"),
+        ("on_delivery_error", "it is called between two steps of the loop"),
+    ],
+)
+def test_functions_are_plain(name: str, advice: str) -> None:
+    """A coroutine function would give a coroutine where bytes or a number belong. The text says what to do instead."""
 
     async def later(*_given: object) -> bytes:
         return b""
 
-    with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function"):
+    with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function: {advice}"):
         config(**{name: later})
 
 
@@ -498,6 +507,15 @@ def test_what_the_user_wrote_does_not_give_way(options: dict[str, Any], text: st
         config(**options)
 
 
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name.endswith("_ms")])
+def test_a_time_may_be_a_timedelta(name: str) -> None:
+    """Milliseconds, with their fraction; what is out of the range is an error as for a number."""
+    kind = OPTIONS[name].kind
+    assert kind.read(name, timedelta(seconds=5, microseconds=500_500)) == 5500.5
+    with pytest.raises(ConfigError, match=f"{name}=datetime.timedelta.*: it is at least"):
+        kind.read(name, timedelta(seconds=-9))
+
+
 # A config or options
 
 
@@ -514,9 +532,53 @@ def test_a_config_is_taken_as_it_is() -> None:
 
 
 def test_a_config_and_options() -> None:
-    """Which would win could only be guessed."""
-    with pytest.raises(ConfigError, match=r"not both .*acks, linger_ms"):
-        ProducerConfig.of(config(), {"linger_ms": 1, "acks": 1})
+    """The options take precedence over the config's, which stays as it is."""
+    made = config(linger_ms=3, client_id="shop")
+    assert ProducerConfig.of(made, {"linger_ms": 1, "acks": 1}) == config(linger_ms=1, acks=1, client_id="shop")
+    assert made == config(linger_ms=3, client_id="shop")
+
+
+# replace
+
+
+@pytest.mark.parametrize("options", [{}, {"linger_ms": "auto"}, TOKEN, {"compression_type": "zstd", "acks": 1, "retries": 0}], ids=repr)
+def test_nothing_replaced_is_the_same(options: dict[str, Any]) -> None:
+    """Every value that a config holds is taken by another one."""
+    made = config(**options)
+    assert made.replace() == made
+    assert made.replace(client_id="x").replace(client_id=made.client_id) == made
+
+
+def test_replaced_options_are_checked() -> None:
+    """As those of a new config; names of other clients are taken, too."""
+    with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):
+        config().replace(lingr_ms=5)
+    with pytest.raises(ConfigError, match="acks"):
+        config(enable_idempotence=True).replace(acks=1)
+    assert config(acks=1).replace(ssl_cafile="ca.pem", security_protocol="SSL").ssl_truststore_location == "ca.pem"
+
+
+def test_defaults_that_gave_way_are_defaults_again() -> None:
+    """A long linger moved `delivery_timeout_ms`, which comes back with a short one; a given time stays."""
+    assert config(linger_ms=100_000).delivery_timeout_ms == 130_000
+    assert config(linger_ms=100_000).replace(linger_ms=0).delivery_timeout_ms == 120_000
+    assert config(linger_ms=0, delivery_timeout_ms=99_000).replace(linger_ms=5).delivery_timeout_ms == 99_000
+
+
+def test_a_scheme_is_kept_with_the_protocol_that_it_named() -> None:
+    """The protocol that `SSL://` named belongs to the config; another scheme contradicts it."""
+    made = config(bootstrap_servers="SSL://kafka")
+    assert made.replace(bootstrap_servers="other:1").security_protocol == "SSL"
+    with pytest.raises(ConfigError, match="has the scheme PLAINTEXT"):
+        made.replace(bootstrap_servers="PLAINTEXT://kafka")
+
+
+def test_replaced_secrets_stay_hidden() -> None:
+    """A new password is a secret at once, and an old one stays one."""
+    made = config(**TOKEN).replace(sasl_password="canary")
+    assert "canary" not in repr(made)
+    assert made.sasl_password.reveal() == "canary"  # type: ignore[union-attr]
+    assert made.replace(linger_ms=1).sasl_password == made.sasl_password
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,14 @@ def test_the_reference_of_options_is_up_to_date() -> None:
     assert (ROOT / "docs/reference/config.md").read_text(encoding="utf-8") == made["page"]()
 
 
+def test_the_page_of_options_begins_with_a_few() -> None:
+    """The ones that most programs set come first, and no option has an empty default that says nothing."""
+    page = (ROOT / "docs/reference/config.md").read_text(encoding="utf-8")
+    first, _, everything = page.partition("## All options")
+    assert 5 <= len(re.findall(r"^\| `\w+` \|", first, re.MULTILINE)) <= 6
+    assert re.search(r"^\| `interceptors` \| none \|", everything, re.MULTILINE)
+
+
 def test_the_tables_of_errors_are_up_to_date() -> None:
     """docs/topics/delivery.md says what the verdicts are now: `python docs/topics/make_delivery.py`."""
     made = runpy.run_path(str(ROOT / "docs/topics/make_delivery.py"))

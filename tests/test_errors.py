@@ -14,9 +14,13 @@ from aioproducer.errors import (
     ConnectionLost,
     CredentialsRefused,
     DeliveryError,
+    DeliveryTimeout,
     ErrorCode,
     KafkaError,
     Persisted,
+    ProducerFenced,
+    RecordTooLarge,
+    RequestTimedOut,
     broker_error,
 )
 
@@ -52,6 +56,7 @@ TREE = {
     "ProducerFenced": "TransactionFatal",
     "TransactionExpired": "TransactionFatal",
     "DeliveryError": "KafkaError",
+    "DeliveryTimeout": "DeliveryError",
 }
 CODES = sorted(errors._BY_CODE.values())
 # aiokafka's words for what Kafka has renamed since
@@ -78,7 +83,9 @@ def test_the_tree_is_whole() -> None:
     assert found <= set(errors.__all__)
 
 
-@pytest.mark.parametrize("name", ["SendTimeout", "BufferExhausted", "MetadataTimeout", "RequestTimedOut", "TransactionTimeout"])
+@pytest.mark.parametrize(
+    "name", ["SendTimeout", "BufferExhausted", "MetadataTimeout", "RequestTimedOut", "TransactionTimeout", "DeliveryTimeout"]
+)
 def test_what_took_too_long_is_a_timeout(name: str) -> None:
     """`except TimeoutError` means what it says."""
     assert issubclass(getattr(errors, name), TimeoutError)
@@ -161,6 +168,11 @@ def failed(persisted: Persisted = Persisted.MAYBE, attempts: int = 2) -> Deliver
     return DeliveryError("why", topic="t", partition=3, persisted=persisted, attempts=attempts)
 
 
+def caused(error: KafkaError, cause: KafkaError) -> KafkaError:
+    error.__cause__ = cause
+    return error
+
+
 def test_each_look_at_a_failure_has_its_own_error() -> None:
     """`again` returns a new instance for each caller, as one instance would collect the traceback of each of them."""
     error = failed()
@@ -183,7 +195,14 @@ def test_a_delivery_error_explains_itself() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [failed(), broker_error(3, "m"), broker_error(12_345), ConnectionLost("gone"), CredentialsRefused("no", "sasl", "PLAIN", 58)],
+    [
+        failed(),
+        DeliveryTimeout("why", "t", 3, Persisted.NO, 2),
+        broker_error(3, "m"),
+        broker_error(12_345),
+        ConnectionLost("gone"),
+        CredentialsRefused("no", "sasl", "PLAIN", 58),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_errors_go_from_process_to_process(error: KafkaError) -> None:
@@ -192,6 +211,48 @@ def test_errors_go_from_process_to_process(error: KafkaError) -> None:
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert vars(again) == vars(error)
+        assert again.args == error.args
+
+
+def test_a_timeout_is_no_error_of_the_system() -> None:
+    """A TimeoutError is an OSError, which would take a failure's facts for an errno and a file name."""
+    error = DeliveryTimeout("why", "t", 3, Persisted.MAYBE, 2)
+    assert (error.errno, error.filename) == (None, None)
+    assert (type(error.again()), error.again().topic, error.again().args) == (DeliveryTimeout, "t", error.args)
+
+
+CAUSES = {
+    "TIMED_OUT": [RequestTimedOut("no answer")],
+    "CONNECTION_LOST": [ConnectionLost("gone"), errors.ProtocolError("?"), CredentialsRefused("no", "sasl", "PLAIN", 58)],
+    "ABORTED": [errors.TransactionAborted("aborted"), errors.ProducerClosed("stopped"), None],
+    "NOT_ENOUGH_REPLICAS": [broker_error("NOT_ENOUGH_REPLICAS", "m")],
+    "TOPIC_AUTHORIZATION_FAILED": [broker_error("TOPIC_AUTHORIZATION_FAILED")],
+    "MESSAGE_TOO_LARGE": [caused(RecordTooLarge("m"), broker_error("MESSAGE_TOO_LARGE")), RecordTooLarge("m")],
+    "INVALID_PRODUCER_EPOCH": [caused(errors.TransactionExpired("late"), broker_error("INVALID_PRODUCER_EPOCH"))],
+    "PRODUCER_FENCED": [ProducerFenced("another one")],
+    "UNKNOWN_ERROR_CODE": [broker_error(12_345)],
+}
+WORTH_ANOTHER_TRY = {"TIMED_OUT", "CONNECTION_LOST", "ABORTED", "NOT_ENOUGH_REPLICAS"}
+
+
+@pytest.mark.parametrize(("code", "cause"), [(code, cause) for code, causes in CAUSES.items() for cause in causes], ids=repr)
+def test_what_ended_a_record(code: str, cause: KafkaError | None) -> None:
+    """`code` is a word for each kind of end. `retriable` is true if the record is not in the log, and the same record may get there."""
+    for persisted in Persisted:
+        error = failed(persisted)
+        error.__cause__ = cause
+        assert error.code == code
+        assert error.retriable is (persisted is Persisted.NO and code in WORTH_ANOTHER_TRY)
+        late = DeliveryTimeout("why", "t", 3, persisted, 2)
+        late.__cause__ = cause
+        assert late.code == "TIMED_OUT"
+
+
+def test_a_producer_that_no_longer_works_is_not_worth_another_try() -> None:
+    """What the coordinator said is its cause, and that one may be retriable."""
+    error = failed(Persisted.NO)
+    error.__cause__ = caused(errors.TransactionFatal("no"), broker_error("NOT_COORDINATOR"))
+    assert (error.code, error.retriable) == ("NOT_COORDINATOR", False)
 
 
 def test_a_broker_error_is_made_of_its_facts() -> None:

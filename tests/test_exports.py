@@ -33,7 +33,7 @@ PUBLIC = [
     "aioproducer.testing",
 ]
 # these names are types, and are aliases
-ALIASES = {"Header", "Headers"}
+ALIASES = {"Header", "Headers", "HeadersLike"}
 
 
 def here(modules: list[str]) -> list[str]:
@@ -142,3 +142,11 @@ def test_every_error_is_a_kafka_error() -> None:
     errors = [thing for thing in vars(aioproducer.errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
     assert [error for error in errors if not issubclass(error, aioproducer.KafkaError)] == []
     assert {error.__name__ for error in errors} <= set(aioproducer.errors.__all__)
+
+
+def test_help_describes_the_package() -> None:
+    """`help(aioproducer)` begins with a program, and says nothing of how it is imported or was made."""
+    assert (aioproducer.__doc__ or "").startswith("The asyncio-native producer")
+    assert "async with Producer(" in (aioproducer.__doc__ or "")
+    shown = [inspect.getdoc(aioproducer) or "", *(inspect.getdoc(getattr(aioproducer, name)) or "" for name in aioproducer.__all__)]
+    assert [text.splitlines()[0] for text in shown if "PEP 562" in text or "seeds" in text] == []

@@ -155,12 +155,15 @@ MISTAKES = [
     Mistake("key number", lambda p: p.send("orders", b"v", 7), "SerializationError", "key for 'orders' is int, not bytes.*key_serializer"),
     Mistake(
         "headers dict",
-        lambda p: p.send("orders", b"v", headers={"ab": b"x"}),
+        lambda p: p.send("orders", b"v", headers={"ab": SECRET, "cd": 3}),
         "SerializationError",
-        r"not dict: give list\(headers.items\(\)\)",
+        "a header's value is bytes, a string or None, not int",
     ),
     Mistake(
-        "headers number", lambda p: p.send("orders", b"v", headers=3), "SerializationError", "headers are a sequence of pairs, not int"
+        "headers number",
+        lambda p: p.send("orders", b"v", headers=3),
+        "SerializationError",
+        "headers are a mapping or a sequence of pairs, not int",
     ),
     Mistake("header single", lambda p: p.send("orders", b"v", headers=[SECRET]), "SerializationError", "a header is a pair"),
     Mistake(
@@ -173,7 +176,10 @@ MISTAKES = [
         "header key None", lambda p: p.send("orders", b"v", headers=[(None, b"v")]), "SerializationError", "key is a string, not NoneType"
     ),
     Mistake(
-        "header text", lambda p: p.send("orders", b"v", headers=[("k", SECRET)]), "SerializationError", "value is bytes or None, not str"
+        "header text",
+        lambda p: p.send("orders", b"v", headers=[("k", [SECRET])]),
+        "SerializationError",
+        "value is bytes, a string or None, not list",
     ),
     Mistake(
         "headers in v1",
@@ -284,8 +290,8 @@ MISTAKES = [
     Mistake("another's many", lambda p: elsewhere(lambda: p.send_many("orders", [b"v"])), "ProducerClosed", "another event loop"),
     Mistake("another's partitions", lambda p: elsewhere(lambda: p.partitions_for("x")), "ProducerClosed", "another event loop"),
     Mistake("partitions of None", lambda p: p.partitions_for(None), "UsageError", "a topic is a non-empty string"),
-    Mistake("flush text", lambda p: p.flush("10"), "UsageError", "timeout='10': it is seconds, from 0 on, or None"),
-    Mistake("flush negative", lambda p: p.flush(-1), "UsageError", "timeout=-1: it is seconds, from 0 on, or None"),
+    Mistake("flush text", lambda p: p.flush("10"), "UsageError", "timeout='10': it is seconds, from 0 on, or a timedelta, or None"),
+    Mistake("flush negative", lambda p: p.flush(-1), "UsageError", "timeout=-1: it is seconds, from 0 on, or a timedelta, or None"),
     Mistake("flush NaN", lambda p: p.flush(float("nan")), "UsageError", "timeout=nan: it is seconds"),
     Mistake("started twice", lambda p: p.start(), "ProducerClosed", "starts once; make a new one"),
 ]

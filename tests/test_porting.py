@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 import aiokafka
+import aiokafka.errors
 import aiokafka.partitioner
 import pytest
 
@@ -35,6 +36,26 @@ def ported(program: str) -> str:
     for theirs, ours in RENAMES:
         program = re.sub(rf"\b{re.escape(theirs)}\b", ours, program)
     return program
+
+
+def test_the_pages_errors_are_there() -> None:
+    """Each error that the table of errors names is one of aiokafka's at the left, and one of ours at the right."""
+    table = PAGE.partition("Errors of a record")[2].partition("\n\n")[2].partition("\nSo this")[0]
+    rows = [row.split(" | ") for row in table.splitlines() if row.startswith("| `")]
+    theirs, ours = ({name for row in rows for name in re.findall(r"`([A-Z]\w+)`", row[side])} for side in (0, 1))
+    assert len(theirs) >= 7
+    assert [name for name in theirs if not hasattr(aiokafka.errors, name)] == []
+    codes = {error.name for error in aioproducer.errors._BY_CODE.values()} | {"TIMED_OUT", "TimeoutError"}
+    assert [name for name in ours if not hasattr(aioproducer, name) and name not in codes] == []
+    assert all(name in PAGE for name in ("RequestTimedOutError", "NotLeaderForPartitionError", "UnknownTopicOrPartitionError"))
+
+
+@pytest.mark.asyncio
+async def test_what_aiokafka_has_by_default_is_taken() -> None:
+    """Its defaults: a host without a port, and no client id."""
+    producer = aioproducer.Producer(bootstrap_servers="localhost", client_id=None)
+    assert producer.config.bootstrap_servers == ("localhost:9092",)
+    assert producer.config.client_id.startswith("aioproducer-")
 
 
 async def run(program: str) -> tuple[list[str], list[Any]]:

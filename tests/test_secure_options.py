@@ -445,9 +445,9 @@ def test_names_that_are_no_option(options: dict[str, Any], text: str) -> None:
 
 
 def test_a_config_and_options() -> None:
-    """Both were given: the options are hidden before the error is raised."""
-    with pytest.raises(ConfigError, match="give either a ProducerConfig or options") as caught:
-        Producer(config(**SASL), sasl_password="canary-b")
+    """Both are given, and one is wrong: the options are hidden before the error is raised."""
+    with pytest.raises(ConfigError, match="did you mean 'sasl_mechanism'") as caught:
+        Producer(config(**SASL), sasl_password="canary-b", sasl_mechanismus="PLAIN")
     assert "canary" not in shown_by(caught.value)
 
 

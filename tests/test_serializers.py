@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,11 +145,28 @@ def test_a_serializer_that_gives_no_bytes(made: Any) -> None:
 
 
 def test_a_serializer_that_raises() -> None:
-    """Its error is the cause; only its kind is in the text, for its text may hold the value."""
-    with pytest.raises(SerializationError, match="value_serializer raised KeyError on a dict for 'orders'") as caught:
+    """Its error is the cause; only its kind and place are in the text, for its text may hold the value."""
+    place = rf"in <lambda> \({re.escape(__file__)}:\d+\)"
+    with pytest.raises(SerializationError, match=f"value_serializer raised KeyError {place} on a dict for 'orders'") as caught:
         given(lambda value: value["secret"], {})
     assert isinstance(caught.value.__cause__, KeyError)
     assert "secret" not in str(caught.value)
+
+
+def test_a_serializer_without_a_place() -> None:
+    """A builtin has no frame."""
+    with pytest.raises(SerializationError, match="value_serializer raised TypeError on a dict for 'orders'"):
+        given(bytes.upper, {})
+
+
+def test_a_lambda_that_gives_a_coroutine() -> None:
+    """The text says where to await, and no warning of the coroutine follows."""
+
+    async def later(_value: object) -> bytes:
+        return b""
+
+    with pytest.raises(SerializationError, match="gave coroutine for 'orders', not bytes: await in your code, before `send`"):
+        given(lambda value: later(value), "v")  # noqa: PLW0108  (a coroutine function itself is refused)
 
 
 def test_an_interrupt_is_not_swallowed() -> None:

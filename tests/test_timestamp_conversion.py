@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aioproducer.errors import UsageError
-from aioproducer.timestamp_conversion import timestamp_of
+from aioproducer.timestamp_conversion import seconds_of, timestamp_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -94,3 +94,19 @@ def test_what_is_no_time(value: Any, told: str) -> None:
     with pytest.raises(UsageError) as caught:
         timestamp_of("t", value, " here")
     assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(None, None), (0, 0.0), (1.5, 1.5), (np.float32(0.5), 0.5), (timedelta(milliseconds=1500), 1.5), (timedelta(0), 0.0)],
+)
+def test_seconds(value: Any, seconds: float | None) -> None:
+    """A number of seconds of any type, or a timedelta."""
+    assert seconds_of("timeout", value) == seconds
+
+
+@pytest.mark.parametrize("value", [-1, timedelta(microseconds=-1), "5", True, float("nan"), dt.time(0, 1)])
+def test_what_are_no_seconds(value: Any) -> None:
+    """The text names the argument, and what it takes."""
+    with pytest.raises(UsageError, match=r"timeout=.*: it is seconds, from 0 on, or a timedelta, or None"):
+        seconds_of("timeout", value)

@@ -6,11 +6,16 @@ When run, it is many users' first snippet.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, assert_type
+import dataclasses
+import inspect
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Literal, assert_type, get_args, get_origin, get_type_hints
 
 import pytest
 
+import aioproducer
 from aioproducer import (
+    AnyProducer,
     ConsumerGroupMetadata,
     Deliveries,
     Delivery,
@@ -31,11 +36,14 @@ from aioproducer import (
     TransactionError,
     TransactionTimeout,
     UsageError,
+    string_serializer,
 )
-from aioproducer.testing import FakeCluster
+from aioproducer.config import OPTIONS
+from aioproducer.producer_options import ProducerArguments, ProducerOptions, RecordingArguments
+from aioproducer.testing import FakeCluster, RecordingProducer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 
 @pytest.mark.asyncio
@@ -52,7 +60,7 @@ async def test_the_face_has_types() -> None:
             "key_serializer": str.encode,
             "value_serializer": lambda value: repr(value).encode(),
         }
-        producer: Producer[str, dict[str, int]] = Producer(**options)
+        producer: Producer[str, dict[str, int]] = Producer[str, dict[str, int]](**options)
         async with producer as entered:
             assert_type(entered, Producer[str, dict[str, int]])
             assert_type(producer.config, ProducerConfig)
@@ -82,6 +90,91 @@ async def test_the_face_has_types() -> None:
             assert_type(producer.metrics().distribution("batch-fill-ratio"), Distribution)
             assert_type(producer.health(), Health)
         assert len(cluster.values("orders")) == 8
+
+
+def hinted() -> list[tuple[str, Any]]:
+    """Return the public functions and methods of `aioproducer`, and of the recording producer."""
+    named = [(name, getattr(aioproducer, name)) for name in aioproducer.__all__] + [("RecordingProducer", RecordingProducer)]
+    functions = [(name, thing) for name, thing in named if inspect.isroutine(thing)]
+    for kind, thing in named:
+        if inspect.isclass(thing):
+            members = inspect.getmembers(thing, lambda member: inspect.isfunction(member) or inspect.ismethod(member))
+            functions += [(f"{kind}.{name}", member) for name, member in members if not name.startswith("_") or name == "__init__"]
+    return functions
+
+
+@pytest.mark.parametrize(("name", "function"), hinted(), ids=lambda value: value if isinstance(value, str) else "")
+def test_hints_can_be_read_when_it_runs(name: str, function: Any) -> None:
+    """Containers of dependencies, and documentation tools, call `get_type_hints`: each name of a public signature is there."""
+    assert isinstance(get_type_hints(function), dict), name
+
+
+# Types of the package that a public signature names and `aioproducer` does not export, with the reason.
+INTERNAL = {
+    "ProduceRequestResult": "`Deliveries.add_one` is called by the engine",
+    "ThreadBridge": "`Producer.from_thread` makes a `FromThread`",
+    "DeliveryContext": "`Producer.create_batch` makes a `ReadyBatch`",
+    "Secret": "a config holds secrets as such; the options are strings",
+    "NotText": "the same",
+    "RecordedBatch": "a test's `ReadyBatch`",
+    "RecordedDelivery": "a test's `Delivery`",
+    "RecordedDeliveries": "a test's `Deliveries`",
+}
+
+
+def classes_of(hint: Any) -> Iterator[type]:
+    """Yield the classes that a hint names, also as arguments of others."""
+    if inspect.isclass(hint):
+        yield hint
+    for part in hint if isinstance(hint, list) else get_args(hint):
+        yield from classes_of(part)
+
+
+def test_no_internal_type_is_in_a_public_signature() -> None:
+    """A user can name what is taken and given."""
+    public = {getattr(module, name) for module in (aioproducer, aioproducer.errors) for name in module.__all__}
+    named = {one for _, function in hinted() for hint in get_type_hints(function).values() for one in classes_of(hint)}
+    assert {one.__name__ for one in named if one.__module__.startswith("aioproducer") and one not in public} == set(INTERNAL)
+
+
+def test_the_options_are_those_of_a_config() -> None:
+    """`ProducerOptions` names each field of `ProducerConfig`, and those of the producers none but these and their own arguments."""
+    fields = {field.name for field in dataclasses.fields(ProducerConfig)}
+    serializers = {"key_serializer", "value_serializer"}
+    assert get_type_hints(ProducerOptions).keys() == fields
+    for arguments, kind in ((ProducerArguments, Producer), (RecordingArguments, RecordingProducer)):
+        own = inspect.signature(kind).parameters.keys() - {"config", "options"}
+        assert get_type_hints(arguments).keys() == (fields - serializers) | own
+
+
+@pytest.mark.parametrize("name", [name for name, hint in get_type_hints(ProducerOptions).items() if "Literal" in str(hint)])
+def test_each_literal_is_taken(name: str) -> None:
+    """Each word that the type names is one that the option reads."""
+    kinds = [kind for kind in get_args(get_type_hints(ProducerOptions)[name]) if get_origin(kind) is Literal]
+    words = [word for kind in kinds for word in get_args(kind)] or get_args(get_type_hints(ProducerOptions)[name])
+    assert words
+    for word in words:
+        OPTIONS[name].kind.read(name, word)
+
+
+async def place(producer: AnyProducer) -> RecordMetadata:
+    """Any producer of bytes will do."""
+    async with aclosing(producer):
+        await producer.start(wait=False)
+        deliveries = await producer.send_many("orders", [b"a", Record(b"b", b"key")])
+        assert_type(await deliveries.wait(), FlushSummary)
+        return await (await producer.send("orders", b"c"))
+
+
+@pytest.mark.asyncio
+async def test_any_producer_will_do() -> None:
+    """`AnyProducer` is the type of a producer and of its double, for those who are given one."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        assert (await place(Producer(**cluster.client_options))).offset == 2
+    assert (await place(RecordingProducer())).offset == 2
+    texts: AnyProducer[str, bytes] = RecordingProducer(key_serializer=string_serializer)
+    assert texts.config.key_serializer is string_serializer
 
 
 @pytest.mark.asyncio

@@ -9,16 +9,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from aioproducer.errors import BrokerError, TransportError
-from aioproducer.model import CircuitState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aioproducer.interfaces import CircuitBreakManager, ProducerStatusContext
-    from aioproducer.model import TopicPartition
+from aioproducer.interfaces import CircuitBreakManager, ProducerStatusContext
+from aioproducer.model import CircuitState, TopicPartition
 
 __all__ = ["FailureRateCircuitBreaker", "PartitionCircuit", "counts"]
 

@@ -137,7 +137,7 @@ class BrokerConnection:
             return
         self._requested.set()
         if self._task is None:
-            self._spawn(self.run(), f"node {self._broker.node_id} {self._where}, {self._label}")
+            self._spawn(self.run(), f"node {self._broker.name} {self._where}, {self._label}")
 
     async def connected(self, patience: float) -> Connection:
         """Return the connection when it is usable and not held; make it if necessary.
@@ -160,7 +160,7 @@ class BrokerConnection:
                 raise
             refused = self.last_error if isinstance(self.last_error, AuthenticationFailed) else None
             why = f"; the latest attempt: {refused}" if refused is not None else ""
-            raise ConnectionLost(f"{self._where}: no connection within {patience:g} s yet{why}") from (refused or error)
+            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{why}") from (refused or error)
 
     # The task
 

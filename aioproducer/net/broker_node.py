@@ -168,7 +168,7 @@ class BrokerNode:
         except TimeoutError as error:
             if isinstance(error, TransportError):
                 raise
-            raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {timeout:g} s") from error
+            raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {round(timeout, 3):g} s") from error
 
     def throttle(self, milliseconds: int) -> None:
         """Mute the node for `milliseconds` from now. A throttle time that ends earlier than the current one is ignored."""
@@ -213,4 +213,4 @@ class BrokerNode:
 
     def __repr__(self) -> str:
         broker_connections = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
-        return f"<BrokerNode {self.broker.node_id} {self.where}: {broker_connections or 'no connection'}, {self.failures} failures>"
+        return f"<BrokerNode {self.broker.name} {self.where}: {broker_connections or 'no connection'}, {self.failures} failures>"

@@ -116,7 +116,7 @@ class ConnectionSetup:
             if not timer.expired():
                 raise
             why = describe_lookups(self._broker.host)
-            raise ConnectionLost(f"{self._where}: the name was not resolved within {patience:g} s{why and ': '}{why}") from error
+            raise ConnectionLost(f"{self._where}: the name was not resolved within {round(patience, 3):g} s{why and ': '}{why}") from error
 
     async def _dial(self, address: str, where: str, patience: float) -> Connection:
         settings = self._settings
@@ -148,7 +148,7 @@ class ConnectionSetup:
             self.drop(connection)
             if not timer.expired():
                 raise
-            raise ConnectionLost(f"{where}: no usable connection within {patience:g} s{why}") from error
+            raise ConnectionLost(f"{where}: no usable connection within {round(patience, 3):g} s{why}") from error
         except BaseException:
             self.drop(connection)
             raise

@@ -9,6 +9,7 @@ A batch is 61 bytes of header and the joined parts, compressed or not (Kafka's D
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from aioproducer.errors import SerializationError
 
 if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
-    from aioproducer.model import Headers
+    from aioproducer.model import HeadersLike
 
 __all__ = [
     "FIELD",
@@ -99,25 +100,25 @@ def field_size(size: int) -> int:
     return FIELD[size] if size < TABLE else len(_encode_varint(size)) + size
 
 
-def encode_headers(headers: Headers) -> bytes:
-    """Encode the last part of a record: the number of headers, and the headers.
+def encode_headers(headers: HeadersLike) -> bytes:
+    """Encode the last part of a record: the number of headers, and the headers. A value that is a string is encoded as UTF-8.
 
     Raises:
-        SerializationError: a key is no string, or a value is neither bytes nor None. The error's text contains neither.
+        SerializationError: a key is no string, or a value is neither bytes, a string nor None. The error's text contains neither.
     """
+    if not isinstance(headers, (tuple, list)) and isinstance(headers, Mapping):
+        headers = tuple(headers.items())
     try:
         # the real count replaces it below
         parts = [varint(len(headers))]
     except TypeError as error:
-        raise SerializationError(f"headers are a sequence of pairs, not {type(headers).__name__}") from error
-    if isinstance(headers, dict):
-        raise SerializationError("headers are a sequence of pairs, not dict: give list(headers.items())")
+        raise SerializationError(f"headers are a mapping or a sequence of pairs, not {type(headers).__name__}") from error
     count = 0
     for count, header_ in enumerate(headers, 1):  # noqa: B007  (a sequence of its own kind may give more or less than it said)
         try:
             key, value = header_
         except (TypeError, ValueError) as error:
-            raise SerializationError("a header is a pair of a string and bytes or None") from error
+            raise SerializationError("a header is a pair of a string and bytes, a string or None") from error
         if not isinstance(key, str):
             raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
         # lone surrogates are written, because Java also writes the key as it is given
@@ -129,9 +130,22 @@ def encode_headers(headers: Headers) -> bytes:
             value = bytes(memoryview(value))
             parts += (varint(len(value)), value)
         else:
-            raise SerializationError(f"a header's value is bytes or None, not {type(value).__name__}")
+            text = _encode_text(value)
+            parts += (varint(len(text)), text)
     parts[0] = varint(count)
     return b"".join(parts)
+
+
+def _encode_text(value: object) -> bytes:
+    """Return a header's value that is a string as UTF-8."""
+    if not isinstance(value, str):
+        raise SerializationError(f"a header's value is bytes, a string or None, not {type(value).__name__}")
+    try:
+        return str.encode(value)
+    except UnicodeEncodeError:
+        # The cause would hold the value.
+        text = "a header's value has characters that UTF-8 does not"
+    raise SerializationError(text)
 
 
 def record_size(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes) -> int:

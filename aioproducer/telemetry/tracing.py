@@ -75,9 +75,7 @@ class TracingInterceptor(Interceptor):
     def _kept(self, headers: Any) -> Headers | None:
         """Return the headers that no propagator wrote, in any form that `send` accepts; None: `send` does not accept this form."""
         fields = self._propagator.fields
-        given = () if headers is None else headers
-        if isinstance(given, Mapping):
-            return None
+        given = () if headers is None else tuple(headers.items()) if isinstance(headers, Mapping) else headers
         try:
             # `send` accepts no iterator, because an iterator can be read only once.
             len(given)

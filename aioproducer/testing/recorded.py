@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
+from contextvars import Context
+from typing import Any, NamedTuple, cast, overload
 
 from aioproducer.errors import DeliveryError, ProducerClosed, UsageError
-from aioproducer.model import FlushSummary, RecordMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-    from contextvars import Context
-
-    from aioproducer.model import Header, Headers, PartitionNumber, TimestampMs
+from aioproducer.model import FlushSummary, Header, HeadersLike, PartitionNumber, RecordMetadata, TimestampMs
 
 __all__ = ["RecordedBatch", "RecordedDeliveries", "RecordedDelivery", "RecordedFromThread", "RecordedSend"]
 
@@ -246,7 +241,7 @@ class RecordedBatch:
         self._limit = limit
         self._check = check
 
-    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
+    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: HeadersLike = ()) -> bool:
         """Append a record. Returns False if the batch is closed or the record does not fit.
 
         Raises:
@@ -296,7 +291,7 @@ class RecordedFromThread:
         key: Any = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> Future[RecordMetadata]:
         """Send one record; the future carries every error of the send. Each thread's records keep their order.
 

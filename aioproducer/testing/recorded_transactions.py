@@ -6,8 +6,11 @@ in a wrong state raise the errors of `Producer`. `fence` and `raise_on` simulate
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Final
 
 from aioproducer.errors import (
     DeliveryError,
@@ -22,15 +25,10 @@ from aioproducer.errors import (
     TransactionMisuse,
     UsageError,
 )
-from aioproducer.model import Position, PreparedTransaction
+from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position, PreparedTransaction
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from types import TracebackType
-
-    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
-    from aioproducer.testing.recorded import RecordedDelivery, RecordedSend
+from aioproducer.testing.recorded import RecordedDelivery, RecordedSend
+from aioproducer.transaction_runs import RunsTransactions
 
 __all__ = ["TRANSACTION_METHODS", "RecordedScope", "RecordedTransactions"]
 
@@ -52,7 +50,7 @@ _FAILED: Final = "has a transaction that can only be aborted: call abort_transac
 _MISSING: Final = (RecordTooLarge, SendTimeout)
 
 
-class RecordedTransactions(ABC):
+class RecordedTransactions(RunsTransactions):
     """The transaction methods and state of a recording producer.
 
     Attributes:
@@ -97,7 +95,7 @@ class RecordedTransactions(ABC):
 
     # --- the interface of `Producer`
 
-    def transaction(self) -> RecordedScope:
+    def transaction(self) -> AbstractAsyncContextManager[None]:
         """Return a scope for `async with`: the end of the body commits, an error in the body aborts."""
         self._check_transactional()
         return RecordedScope(self)

@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, overload
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
+from aioproducer.environment_options import DEFAULT_PREFIX
 from aioproducer.errors import (
     BrokerError,
     DeliveryError,
@@ -32,26 +34,26 @@ from aioproducer.errors import (
     UsageError,
     broker_error,
 )
+from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
-from aioproducer.model import Acks, FlushSummary, Headers, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
+from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
+from aioproducer.producer_options import RecordingArguments, SerializerOf
 from aioproducer.record_validation import check_batch, check_columns, check_partition, check_records
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
 from aioproducer.testing.recorded_arguments import SendArguments, records_of
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from aioproducer.timestamp_conversion import seconds_of
 
 __all__ = ["RecordingProducer"]
 
-# Without type arguments nothing is checked (PEP 696). Before Python 3.13 only type checkers know the defaults of type variables.
+# Without type arguments and serializers, both are bytes (PEP 696). Before Python 3.13 only type checkers know the defaults of type variables.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
-    K = DefaultingTypeVar("K", default=Any)
-    V = DefaultingTypeVar("V", default=Any)
+    K = DefaultingTypeVar("K", default=bytes)
+    V = DefaultingTypeVar("V", default=bytes)
 else:
     K = TypeVar("K")
     V = TypeVar("V")
@@ -70,22 +72,56 @@ _METHODS: Final = (
 )
 
 
-class RecordingProducer(RecordedTransactions, Generic[K, V]):
+class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
     """Replaces a `Producer` in unit tests of code that sends.
 
     Args:
-        config: a `ProducerConfig`, or give its fields as options; serializers, `partitioner`, `acks` and size limits have effect.
+        config: a `ProducerConfig`; None: its fields are given as options; serializers, `partitioner`, `acks` and size limits have effect.
         auto_complete: whether records are acknowledged in the next event-loop iteration; else `complete_next` and `fail_next` end them.
         partitions: number of partitions by topic: {"orders": 6}. A topic that is not named accepts every partition number,
             and has one partition for a partitioner.
         dialer: accepted and ignored, as is `resolver`: a `Producer` takes them.
-        options: fields of `ProducerConfig`.
+        options: fields of `ProducerConfig`. With a config, they take precedence over its own.
 
     Attributes:
         history: the sends as `RecordedSend`, in call order, acknowledged or not; of transactions, only committed ones.
         config: the options.
         uncommitted, offsets, commits and more: see `RecordedTransactions`.
     """
+
+    @overload
+    def __init__(self: RecordingProducer[bytes, bytes], config: None = None, **options: Unpack[RecordingArguments]) -> None: ...
+
+    @overload
+    def __init__(self: RecordingProducer[K, V], config: ProducerConfig | None = None, **options: Unpack[RecordingArguments]) -> None: ...
+
+    @overload
+    def __init__(
+        self: RecordingProducer[K, bytes],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[K],
+        **options: Unpack[RecordingArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: RecordingProducer[bytes, V],
+        config: ProducerConfig | None = None,
+        *,
+        value_serializer: SerializerOf[V],
+        **options: Unpack[RecordingArguments],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: RecordingProducer[K, V],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[K],
+        value_serializer: SerializerOf[V],
+        **options: Unpack[RecordingArguments],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -117,6 +153,11 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         producer = cls(**options)
         producer._state = "running"
         return producer
+
+    @classmethod
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Any) -> Self:
+        """Return a producer with the options of environment variables, as `Producer.from_env`."""
+        return cls(ProducerConfig.from_env(prefix), **options)
 
     # --- called by the test
 
@@ -208,7 +249,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> RecordedDelivery:
         """Record one record. Returns a delivery that resolves to `RecordMetadata`. Raises for bad arguments as `Producer.send`."""
         self._raise("send")
@@ -221,7 +262,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> RecordedDelivery:
         """Record one record as `send` does; here neither waits."""
         self._raise("send_nowait")
@@ -234,7 +275,7 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> RecordMetadata:
         """Record one record, then wait for its acknowledgement.
 
@@ -323,10 +364,11 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
             self._from_thread = RecordedFromThread(self._loop, self._take)
         return self._from_thread
 
-    async def flush(self, timeout: float | None = None) -> FlushSummary:  # noqa: ARG002  (the face's)
+    async def flush(self, timeout: float | timedelta | None = None) -> FlushSummary:
         """Acknowledge all pending records, as Java's MockProducer does. A test calls `fail_next` before for records that must fail."""
         self._raise("flush")
         self._check()
+        seconds_of("timeout", timeout)
         done = len(self._pending)
         while self.complete_next():
             pass
@@ -346,15 +388,6 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         if self._client_id_number is not None:
             self._client_id_number.release()
 
-    async def __aenter__(self) -> Self:
-        """Call `start`."""
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Call `stop`."""
-        await self.stop()
-
     @property
     def buffer_available(self) -> int:
         """Return the free bytes of `buffer_memory`: all of them, as no record is buffered."""
@@ -366,8 +399,9 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         counted.producer["record-send"].record(0.0, len(self.history))
         return counted.snapshot(0.0, {"buffer-total-bytes": self.buffer_available, "buffer-available-bytes": self.buffer_available})
 
-    def health(self, *, patience: float | None = None) -> Health:  # noqa: ARG002  (the face's)
+    def health(self, *, patience: float | timedelta | None = None) -> Health:
         """Return a `Health` that is ready while the producer runs."""
+        seconds_of("patience", patience)
         reasons = () if self._state == "running" else (f"the producer {'has' if self._state == 'stopped' else 'is'} {self._state}",)
         return Health(not reasons, reasons, buffer_available=self.buffer_available)
 
@@ -396,7 +430,12 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
             raise ProducerClosed("the producer was not started: use `async with`, or `await producer.start()`")
         if self._state == "stopped":
             raise ProducerClosed("the producer has stopped")
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ProducerClosed(
+                "no event loop runs here: a producer's calls belong into a coroutine, such as an `async def` test"
+            ) from None
         if self._loop is None:
             self._loop = loop
         if self._loop is not loop:

@@ -23,12 +23,41 @@ HEAD = """\
 <!-- Made by docs/reference/make_config.py of aioproducer/config.py: change it there. -->
 
 `Producer(linger_ms=5)`, or one `ProducerConfig(linger_ms=5)` for several producers. Both check everything at once, and do no I/O. Values
-may be text, as in environment files; integers of numpy's and other types are integers, and `Decimal` and numpy's floats are taken for
-times. `producer.config` shows what is in force.
+may be text, as in environment files; integers of numpy's and other types are integers, and `Decimal`, numpy's floats and `timedelta` are taken
+for times. `producer.config` shows what is in force. `config.replace(linger_ms=5)` returns a config with other options, and
+`Producer(config, linger_ms=5)` takes it: options beside a config take precedence over the config's.
+
+Type checkers and editors know the options as `aioproducer.ProducerOptions`, which also serves as a field of a settings class. What such a class
+gives is passed on as `Producer(**settings)`.
 
 `ProducerConfig.from_mapping({"linger.ms": "5"})` takes Java's names, which are ours with dots for underscores unless the table says
 otherwise, and librdkafka's, with their values and units; librdkafka's `compression.level` is that of the codec which is chosen.
+
+`Producer.from_env()` and `ProducerConfig.from_env()` read environment variables: `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_LINGER_MS`, and so on,
+each name of the table below, or of Java's or librdkafka's, with underscores and in upper case. An empty variable counts as none.
+
+| variable | what `from_env(prefix="KAFKA_")` does with a name that is no option |
+|---|---|
+| `KAFKA_...`, or the prefix that you give | leaves it out, since other programs share the prefix (`KAFKA_HEAP_OPTS`); one line of the log names them all |
+| `AIOPRODUCER_...` | raises `ConfigError` with the nearest name; these variables take precedence over those of the prefix |
+
+A password may be in the variable, or the variable holds a [reference](#tls-and-sasl) to it, as `KAFKA_SASL_PASSWORD='${file:/run/secrets/kafka}'`.
 """
+
+FIRST = """\
+## The ones that you will touch
+
+Most programs set the first, and few more than these. All others have defaults that suit a service and a job alike.
+
+"""
+
+ALL = """\
+## All options
+
+"""
+
+# What most programs set: where, safety, latency against throughput, memory and the two limits of waiting.
+TOUCHED = ("bootstrap_servers", "compression_type", "linger_ms", "max_block_ms", "delivery_timeout_ms", "buffer_memory")
 
 CONFLICTS = """\
 ## Options that depend on each other
@@ -102,7 +131,8 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            _table(head, [row for name, row in rows.items() if name not in SECURE_NAMES]),
+            FIRST + _table(head[:4], [rows[name][:4] for name in TOUCHED]),
+            ALL + _table(head, [row for name, row in rows.items() if name not in SECURE_NAMES]),
             CONFLICTS,
             SECURITY,
             _table(head, [row for name, row in rows.items() if name in SECURE_NAMES]),
@@ -116,7 +146,9 @@ def page() -> str:
 def _default(value: object) -> str:
     if isinstance(value, enum.Enum):
         return f"`{value.name.lower()}`"
-    if value in {"", ()}:
+    if value == ():
+        return "none"
+    if value == "":
         return "empty"
     if isinstance(value, tuple):
         return f"`{','.join(value)}`"

@@ -336,7 +336,16 @@ GOOD_HEADERS: list[Any] = [
     ("h\u00e4\U0001f600", b"\0" * 70),
     ("n" * 200, b"v" * 300),
 ]
-ODD_HEADERS: list[Any] = [("a", bytearray(b"1")), ["a", b"1"], ("a", b"1", b"2"), ("a", 3), None, ("a", memoryview(b"123")[::2])]
+ODD_HEADERS: list[Any] = [
+    ("a", bytearray(b"1")),
+    ["a", b"1"],
+    ("a", b"1", b"2"),
+    ("a", 3),
+    ("a", "1"),
+    ("a", "\ud800"),
+    None,
+    ("a", memoryview(b"123")[::2]),
+]
 MANY_HEADERS: list[Any] = [[("h", b"v")] * count for count in (31, 32, 33, 70)] + [
     (("h", b"v" * 4_090),),
     [("h", b"v" * 4_100)],
@@ -354,7 +363,22 @@ SENDS = st.lists(
                 "partition": st.sampled_from([None, 0, 1, 2, 7, -1, "1", True, 0.0, 2**70]),
                 "timestamp_ms": st.sampled_from([None, 0, 5, BASE, 2**40, 2**63 - 1, 2**63, -1, "now", 1.5, True]),
                 "headers": st.sampled_from(
-                    [(), [], None, {}, "", 0, (("a", b"1"), ("", None)), {"a": b"1"}, [("a",)], 3, [(3, b"")], iter(())]
+                    [
+                        (),
+                        [],
+                        None,
+                        {},
+                        "",
+                        0,
+                        (("a", b"1"), ("", None)),
+                        {"a": b"1"},
+                        {"a": "1", "b": None},
+                        {3: b""},
+                        [("a",)],
+                        3,
+                        [(3, b"")],
+                        iter(()),
+                    ]
                 ),
             },
         ),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import aclosing
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from aioproducer import ConfigError, ProducerClosed, ProducerConfig
+from aioproducer import ConfigError, ProducerClosed, ProducerConfig, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +71,11 @@ async def test_flush_covers_what_was_sent(side: Side) -> None:
         assert await producer.flush() == (10, 0, 0)
         assert all(delivery.done() for delivery in deliveries)
         assert await producer.flush(timeout=5) == (0, 0, 0)
+        assert await producer.flush(timeout=timedelta(seconds=5)) == (0, 0, 0)
+        assert producer.health(patience=timedelta(seconds=5))
+        for call in (lambda: producer.flush(timeout=timedelta(-1)), lambda: producer.health(patience="5")):
+            with pytest.raises(UsageError, match="it is seconds, from 0 on, or a timedelta"):
+                await call()
 
 
 async def test_stop_sends_what_is_there(side: Side) -> None:
@@ -84,14 +91,46 @@ async def test_stop_sends_what_is_there(side: Side) -> None:
 
 
 async def test_options(side: Side) -> None:
-    """The constructor takes a config or its fields, not both. For an unknown option the error names the nearest known one."""
+    """The constructor takes a config, its fields, or both: then the fields take precedence. The error names the nearest known option."""
     assert side.producer(linger_ms=5).config.linger_ms == 5
     with pytest.raises(ConfigError, match="linger_ms"):
         side.producer(lingr_ms=5)
     with pytest.raises(ConfigError, match="acks"):
         side.producer(acks=7)
-    with pytest.raises(ConfigError):
-        type(side.producer())(ProducerConfig(), linger_ms=5)
+    config = type(side.producer())(ProducerConfig(linger_ms=5, acks=1), linger_ms=7).config
+    assert (config.linger_ms, config.acks) == (7, 1)
+
+
+async def test_options_of_the_environment(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`from_env` reads environment variables. Arguments of the call take precedence."""
+    monkeypatch.setenv("SHOP_KAFKA_LINGER_MS", "5")
+    monkeypatch.setenv("SHOP_KAFKA_ACKS", "1")
+    config = type(side.producer()).from_env("SHOP_KAFKA_", acks="all").config
+    assert (config.linger_ms, config.acks) == (5, -1)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_running_starts_and_stops(side: Side, *, wait: bool) -> None:
+    """`running` is a context manager that starts as it is told, gives the producer, and stops it. An exception leaves it unchanged."""
+    topic = await side.topic()
+    producer = side.producer()
+    with pytest.raises(ZeroDivisionError):
+        async with producer.running(wait=wait) as entered:
+            assert entered is producer
+            await entered.send(topic, b"v", partition=0)
+            1 / 0  # noqa: B018
+    assert "stopped" in repr(producer)
+    assert len((await side.log(topic))[0]) == 1
+
+
+async def test_closing(side: Side) -> None:
+    """`aclose` is `stop`, by the name that `contextlib.aclosing` calls."""
+    producer = side.producer()
+    await producer.start()
+    async with aclosing(producer):
+        assert "running" in repr(producer)
+    assert "stopped" in repr(producer)
+    await producer.aclose()
 
 
 async def test_what_it_shows(side: Side) -> None:

@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from aioproducer import (
 if TYPE_CHECKING:
     from conftest import Side
 
+PAIRS = (list, tuple)
 pytestmark = pytest.mark.asyncio
 
 CANARY = b"canary-bytes"
@@ -57,6 +59,10 @@ async def test_what_is_sent_stands_in_the_log(side: Side) -> None:
         (None, b"", 5, (("a", b"1"), ("a", b"2"), ("b", None), ("", b""), ("żółć", b"3"))),
         (b"", None, 7, [("a", bytearray(b"4"))]),
         (bytearray(b"k"), memoryview(b"v"), 9, ()),
+        (None, b"", 10, {"a": b"5", "żółć": "ó", "b": None}),
+        (None, b"", 11, [("a", "1"), ("a", b"2")]),
+        (None, b"", 12, MappingProxyType({"a": ""})),
+        (None, b"", 13, {}),
     ]
     topic = await side.topic()
     async with side.producer() as producer:
@@ -68,7 +74,10 @@ async def test_what_is_sent_stands_in_the_log(side: Side) -> None:
             None if key is None else bytes(key),
             None if value is None else bytes(value),
             stamp,
-            tuple((n, v and bytes(v)) for n, v in headers),
+            tuple(
+                (n, v.encode() if isinstance(v, str) else v and bytes(v))
+                for n, v in (headers if type(headers) in PAIRS else headers.items())
+            ),
         )
         for key, value, stamp, headers in records
     ]
@@ -186,10 +195,11 @@ async def test_a_partitioner_that_is_wrong(side: Side, chosen: object) -> None:
         ({"timestamp_ms": True}, UsageError, "timestamp_ms=True .* milliseconds since 1970"),
         ({"timestamp_ms": "canary"}, UsageError, "timestamp_ms=str .* milliseconds since 1970"),
         ({"timestamp_ms": 2**63}, UsageError, "timestamp_ms="),
-        ({"headers": 5}, SerializationError, "headers are a sequence of pairs, not int"),
+        ({"headers": 5}, SerializationError, "headers are a mapping or a sequence of pairs, not int"),
         ({"headers": [("a",)]}, SerializationError, "a header is a pair"),
         ({"headers": [(b"a", b"1")]}, SerializationError, "a header's key is a string, not bytes"),
-        ({"headers": [("a", "1")]}, SerializationError, "str"),
+        ({"headers": [("a", 1)]}, SerializationError, "a header's value is bytes, a string or None, not int"),
+        ({"headers": {"a": "canary\ud800"}}, SerializationError, "a header's value has characters that UTF-8 does not"),
         ({"value": CANARY * 200_000}, RecordTooLarge, r"more than max_request_size=1048576"),
     ],
 )
@@ -264,10 +274,30 @@ async def test_serializers(side: Side) -> None:
     assert (await side.log(topic))[0] == [(b"5!", b'{"id":1}', 1, (("h", b"1"),)), (None, None, 2, ())]
 
 
+@pytest.mark.parametrize("given", [{"h": b"1", "i": "2"}, [("h", "1"), ("i", b"2")], (("h", b"1"), ("i", b"2"))], ids=repr)
+async def test_who_is_shown_headers_gets_pairs_of_bytes(side: Side, given: Any) -> None:
+    """A serializer and an interceptor may iterate them, in whatever form they were given."""
+    topic = await side.topic()
+    shown: list[Any] = []
+
+    def serializer(_topic: str, headers: Any, value: Any) -> bytes:
+        shown.append(tuple(headers))
+        return bytes(value)
+
+    class Watch:
+        def on_send(self, record: Any) -> None:
+            shown.append(tuple(record.headers))
+
+    async with side.producer(value_serializer=serializer, interceptors=[Watch]) as producer:
+        await producer.send_and_wait(topic, b"v", headers=given, partition=0, timestamp_ms=1)
+    assert set(shown) == {(("h", b"1"), ("i", b"2"))}
+    assert (await side.log(topic))[0] == [(None, b"v", 1, (("h", b"1"), ("i", b"2")))]
+
+
 async def test_a_serializer_that_raises(side: Side) -> None:
     topic = await side.topic()
     async with side.producer(value_serializer=json_serializer) as producer:
-        with pytest.raises(SerializationError, match="value_serializer raised TypeError on a set") as raised:
+        with pytest.raises(SerializationError, match=r"value_serializer raised TypeError in .* on a set") as raised:
             await producer.send(topic, {CANARY})
         assert "canary" not in str(raised.value)
 

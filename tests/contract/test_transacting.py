@@ -11,11 +11,16 @@ import pytest
 
 from aioproducer import (
     BrokerError,
+    CommitFailed,
     DeliveryError,
+    DeliveryTimeout,
+    Persisted,
+    ProducerFenced,
     RecordTooLarge,
     TransactionAbortable,
     TransactionAborted,
     TransactionMisuse,
+    TransactionTimeout,
     UsageError,
 )
 
@@ -64,6 +69,60 @@ async def test_aborted_records_are_not(side: Side) -> None:
         async with producer.transaction():
             await producer.send(topic, b"kept", partition=0)
         assert await side.visible(topic) == {0: [b"kept"], 1: [], 2: []}
+
+
+async def test_a_function_runs_again_after_an_abort(side: Side) -> None:
+    """`run_in_transaction` returns its result. Records of the attempts that were aborted are not visible."""
+    topic = await side.topic()
+    runs: list[bytes] = []
+    async with transactional(side, retry_backoff_ms=1) as producer:
+
+        async def write() -> int:
+            runs.append(b"%d" % len(runs))
+            await producer.send_and_wait(topic, runs[-1], partition=0)
+            if len(runs) < 3:
+                raise TransactionAbortable("of this test")
+            return 7
+
+        assert await producer.run_in_transaction(write) == 7
+        assert runs == [b"0", b"1", b"2"]
+        assert (await side.visible(topic))[0] == [b"2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "runs"),
+    [
+        (LookupError("mine"), 1),
+        (TransactionAbortable("of this test"), 2),
+        (CommitFailed("of this test"), 1),
+        (ProducerFenced("of this test"), 1),
+        (TransactionTimeout("of this test"), 1),
+        (DeliveryTimeout("of this test", "t", 0, Persisted.MAYBE, 1), 2),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_function_runs_no_more_often_than_it_may(side: Side, error: Exception, runs: int) -> None:
+    """The last error is raised as it was, and the transaction was aborted."""
+    topic = await side.topic()
+    ran = 0
+    async with transactional(side, retry_backoff_ms=1) as producer:
+
+        async def write() -> None:
+            nonlocal ran
+            ran += 1
+            await producer.send_and_wait(topic, b"aborted", partition=0)
+            raise error
+
+        with pytest.raises(type(error), match=r"mine|of this test"):
+            await producer.run_in_transaction(write, attempts=2)
+        assert ran == runs
+        async with producer.transaction():
+            await producer.send(topic, b"kept", partition=0)
+        assert (await side.visible(topic))[0] == [b"kept"]
+        for attempts in (0, -1, True, "2", None):
+            with pytest.raises(UsageError, match=r"attempts=.*: it is a number from 1 on"):
+                await producer.run_in_transaction(write, attempts)
+        assert ran == runs
 
 
 async def test_offsets_go_with_their_records(side: Side) -> None:

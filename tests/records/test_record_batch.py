@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import UserDict
 from typing import TYPE_CHECKING, Any
 
 import aiokafka.record.memory_records as aiokafka_memory
@@ -35,7 +36,6 @@ from aioproducer.records.record_batch import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.model import Header
 
 NOW = 1_700_000_000_000
 # kafka-python wants python-snappy for snappy
@@ -233,12 +233,24 @@ def test_headers_are_pairs_in_any_sequence(headers: Any) -> None:
     ([5], "pair"),
     ([(b"secret", b"v")], "key is a string, not bytes"),
     ([(None, b"v")], "key is a string, not NoneType"),
-    ([("k", "secret")], "bytes or None, not str"),
-    ([("k", 5)], "bytes or None, not int"),
-    ([("good", b"v"), ("k", ["secret"])], "bytes or None, not list"),
+    ([("k", "secret\ud800")], "value has characters that UTF-8 does not"),
+    ({"k": "secret\ud800"}, "value has characters that UTF-8 does not"),
+    ([("k", 5)], "bytes, a string or None, not int"),
+    ([("good", b"v"), ("k", ["secret"])], "bytes, a string or None, not list"),
+    ({"k": ["secret"]}, "bytes, a string or None, not list"),
+    ({b"secret": b"v"}, "key is a string, not bytes"),
 ])  # fmt: skip
-def test_a_header_that_cannot_be_is_told_without_its_content(bad: list[Header], said: str) -> None:
+def test_a_header_that_cannot_be_is_told_without_its_content(bad: Any, said: str) -> None:
     """The mistake has the caller's type in it, never their bytes."""
     with pytest.raises(SerializationError, match=said) as caught:
         encode_headers(bad)
     assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None or "secret" not in str(caught.value.__context__)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"a": "ż", "b": b"2", "c": None}, UserDict({"a": "ż", "b": b"2", "c": None}), (("a", "ż"), ("b", b"2"), ("c", None))]
+)
+def test_headers_as_mappings_and_text(headers: Any) -> None:
+    """They are written as pairs of bytes are, in the order of the mapping."""
+    assert encode_headers(headers) == encode_headers([("a", "ż".encode()), ("b", b"2"), ("c", None)])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running
 
-from aioproducer.errors import BrokerError, DeliveryError, Persisted
+from aioproducer.errors import BrokerError, DeliveryError, DeliveryTimeout, Persisted
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ async def test_what_is_retried_in_vain_ends_with_its_name(error: str, persisted:
         assert failure.__cause__.name == error
         assert error in str(failure)
         assert failure.persisted is persisted
+        assert isinstance(failure, DeliveryTimeout)
+        assert (failure.code, failure.retriable) == ("TIMED_OUT", persisted is Persisted.NO)
         assert 4 <= failure.attempts <= 10
         cluster.faults.clear()
 
@@ -170,6 +172,8 @@ async def test_what_is_refused_for_good_fails_at_once(error: str | int) -> None:
         assert now() - began < 0.1
         assert isinstance(failure.__cause__, BrokerError)
         assert (failure.persisted, failure.attempts) == (Persisted.NO, 1)
+        assert not isinstance(failure, TimeoutError)
+        assert (failure.code, failure.retriable) == (failure.__cause__.name, False)
         assert error in (failure.__cause__.name, failure.__cause__.code)
         assert f"({failure.__cause__.code})" in str(failure)
         assert (await other).offset == 0
@@ -183,6 +187,7 @@ async def test_no_more_retries_than_there_may_be(retries: int) -> None:
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=3)
         failure = await failure_of(producer)
         assert (failure.attempts, failure.persisted) == (retries + 1, Persisted.NO)
+        assert (failure.code, failure.retriable) == ("NOT_ENOUGH_REPLICAS", True)
         cluster.faults.clear()
 
 

@@ -176,5 +176,5 @@ async def test_times_that_a_call_may_take() -> None:
         await producer.flush(Decimal("0.5"))
         assert producer.health(patience=Decimal(1))
         for timeout in (True, np.True_, "1", np.float64(-1)):
-            with pytest.raises(UsageError, match="it is seconds, from 0 on, or None"):
+            with pytest.raises(UsageError, match="it is seconds, from 0 on, or a timedelta, or None"):
                 await producer.flush(timeout)

@@ -70,6 +70,9 @@ async def test_stop_is_bounded_when_a_broker_hangs(pause: str) -> None:
         assert errors[0] is not None
         assert errors[0].persisted is Persisted.MAYBE
         assert isinstance(errors[0].__cause__, ProducerClosed)
+        assert [(error.code, error.retriable) for error in errors if error is not None] == [
+            ("ABORTED", error.persisted is Persisted.NO) for error in errors if error is not None
+        ]
         await turns(5)
         assert_nothing_left(producer, before)
         cluster.brokers[1].resume()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from whole import jumping, running, turns
 
-from aioproducer import Producer, build_info
+from aioproducer import BootstrapFailed, Producer, build_info
 from aioproducer.engine.observability.events import EVENTS, Events
 from aioproducer.metrics.registry import Metrics
 from aioproducer.metrics.sensors import Windows
@@ -35,6 +35,54 @@ async def test_a_quiet_life_is_told_in_a_few_lines(told: Any) -> None:
         assert sorted(told()) == ["broker-connected"] * 3 + ["broker-lost", "producer-id-granted", "producer-started"]
         assert producer.metrics().number("events-total", event="broker-connected") == 3
     assert told().count("producer-stopped") == 1
+
+
+@jumping
+async def test_a_quiet_life_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """A start, records and a stop, at INFO and above, of all loggers."""
+    caplog.set_level(logging.INFO)
+    async with running(client_id="mine") as (_, producer):
+        await producer.send_and_wait("orders", b"v")
+        await asyncio.sleep(1000)
+        await producer.send_and_wait("orders", b"v")
+    assert [record.getMessage() for record in caplog.records] == [
+        "mine: the producer runs",
+        "mine: the producer has stopped; 0 batches had not ended",
+    ]
+
+
+@jumping
+async def test_a_bootstrap_broker_has_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka's number of such a broker, -2, says nothing to the reader. Two addresses that do not answer are two warnings."""
+    async with FakeCluster(memory=True, brokers=2) as cluster:
+        for broker in cluster.brokers.values():
+            await broker.stop()
+        producer = Producer(**cluster.client_options, client_id="mine", max_block_ms=5_000)
+        with pytest.raises(BootstrapFailed):
+            await producer.start()
+        warned = [record for record in caplog.records if record.levelno == logging.WARNING and record.name == "aioproducer.events"]
+        assert sorted(record.getMessage().partition(" cannot")[0] for record in warned) == [
+            "mine: broker bootstrap at broker-1.memory:9092",
+            "mine: broker bootstrap at broker-2.memory:9092",
+        ]
+        assert {record.facts["node_id"] for record in warned} == {"bootstrap"}  # type: ignore[attr-defined]
+        await producer.stop()
+
+
+@jumping
+async def test_a_broker_that_comes_and_goes_is_a_warning_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    """Each outage begins with a failed attempt; of ten in twenty seconds, two or three are in the log."""
+    async with running(reconnect_backoff_ms=50, reconnect_backoff_max_ms=50) as (cluster, producer):
+        await producer.send_and_wait("orders", b"v")
+        for _ in range(10):
+            await cluster.brokers[1].stop()
+            delivery = await producer.send("orders", b"v")
+            await asyncio.sleep(1)
+            await cluster.brokers[1].start()
+            await delivery
+            await asyncio.sleep(1)
+    warned = [record for record in caplog.records if record.name == "aioproducer.events" and record.levelno == logging.WARNING]
+    assert 2 <= len(warned) <= 3
 
 
 @jumping

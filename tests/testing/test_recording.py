@@ -14,6 +14,7 @@ from aioproducer import (
     BrokerError,
     BufferExhausted,
     DeliveryError,
+    DeliveryTimeout,
     KafkaError,
     MetadataTimeout,
     Persisted,
@@ -55,6 +56,22 @@ async def test_it_completes_by_itself_in_a_later_turn() -> None:
         await asyncio.sleep(0)
         assert delivery.result().offset == 0
         assert (await producer.send_and_wait("t", b"v")).offset == 1
+
+
+async def test_a_record_that_takes_too_long() -> None:
+    """A test gives the error of such a record, which each look raises anew."""
+    async with RecordingProducer(auto_complete=False) as producer:
+        delivery = await producer.send("t", b"v")
+        assert producer.fail_next(DeliveryTimeout("not acknowledged", "t", 0, Persisted.NO, 1))
+        with pytest.raises(TimeoutError) as raised:
+            await delivery
+        assert isinstance(raised.value, DeliveryTimeout)
+        assert (raised.value.code, raised.value.retriable) == ("TIMED_OUT", True)
+        refused = await producer.send("t", b"v")
+        assert producer.fail_next("MESSAGE_TOO_LARGE")
+        error = refused.exception()
+        assert error is not None
+        assert (error.code, error.retriable) == ("MESSAGE_TOO_LARGE", False)
 
 
 async def test_records_end_as_the_test_says() -> None:
@@ -234,12 +251,24 @@ async def test_it_belongs_to_the_first_loop_that_sends() -> None:
         await asyncio.to_thread(asyncio.run, send())
 
 
+async def test_without_a_running_loop_it_says_so() -> None:
+    """A plain test may take the fixture; a call there needs the loop of a coroutine, as a `Producer` does."""
+
+    def plain() -> None:
+        with pytest.raises(ProducerClosed, match=r"no event loop runs here: .* `async def` test"):
+            RecordingProducer.started().send_nowait("t", b"v")
+
+    await asyncio.to_thread(plain)
+
+
 async def test_its_face_is_the_producers() -> None:
     """Each public method of `Producer` is there, with the same parameters and defaults."""
     for name, method in inspect.getmembers(Producer):
         if name.startswith("_"):
             continue
         twin = inspect.getattr_static(RecordingProducer, name)
+        if isinstance(twin, classmethod):
+            twin = getattr(RecordingProducer, name)
         if inspect.isroutine(method):  # compiled ones too
             mine, theirs = inspect.signature(twin).parameters, inspect.signature(method).parameters
             assert [(p.name, p.kind, p.default) for p in mine.values()] == [(p.name, p.kind, p.default) for p in theirs.values()], name

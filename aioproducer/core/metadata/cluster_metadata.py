@@ -38,6 +38,11 @@ class Broker(NamedTuple):
     port: int
     rack: str | None = None
 
+    @property
+    def name(self) -> str:
+        """Return the id for texts; "bootstrap" if only the address is known yet, whose id here is negative."""
+        return str(self.node_id) if self.node_id >= 0 else "bootstrap"
+
 
 class PartitionView(NamedTuple):
     """Holds a partition's leader, -1 for none, and the epoch of its election."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from aioproducer.engine.delivery.chosen_build import MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.errors import UsageError
+from aioproducer.model import HeadersLike, TimestampMs
 from aioproducer.records.record_batch import record_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aioproducer.engine.delivery.chosen_build import DeliveryContext
-    from aioproducer.model import Headers, TimestampMs
 
 __all__ = ["Filled", "ReadyBatch"]
 
@@ -77,7 +73,7 @@ class ReadyBatch:
         self._records: Filled | None = None
         self._is_closed = False
 
-    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: Headers = ()) -> bool:
+    def append(self, value: Any = None, key: Any = None, *, timestamp_ms: TimestampMs | None = None, headers: HeadersLike = ()) -> bool:
         """Append a record. Returns False: the batch is closed, or the record does not fit into `batch_size`; the first one always does.
 
         Raises:

@@ -18,6 +18,7 @@ from aioproducer.errors import UsageError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import ProducerRecord
 from aioproducer.number_conversion import exact_int
+from aioproducer.record_validation import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -157,8 +158,9 @@ class ProducerInterceptors:
 
 
 def _with_headers(record: ProducerRecord) -> ProducerRecord:
-    """Return the record with `()` for `headers=None`, which `send` takes, so that every interceptor may iterate the headers."""
-    return record if record.headers is not None else record._replace(headers=())
+    """Return the record with pairs of a string and bytes or None as its headers, so that every interceptor may iterate them."""
+    headers = () if record.headers is None else header_pairs(record.headers) if record.headers else record.headers
+    return record if headers is record.headers else record._replace(headers=headers)
 
 
 def _place(error: Exception) -> str:

@@ -13,6 +13,7 @@ import asyncio
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import Context
 from functools import partial
@@ -21,14 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.tasks.fork_safety import FORKED
 from aioproducer.errors import BufferExhausted, ProducerClosed, UsageError
-from aioproducer.model import RecordMetadata
+from aioproducer.model import HeadersLike, PartitionNumber, RecordMetadata, TimestampMs
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable
 
     from aioproducer.engine.memory.wait_queue import PendingSend
-    from aioproducer.model import Headers, PartitionNumber, TimestampMs
 
 __all__ = ["FromThread", "ThreadBridge", "ThreadDelivery", "running_loop"]
 
@@ -135,7 +134,7 @@ class FromThread(Generic[K, V]):
         key: K | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
-        headers: Headers = (),
+        headers: HeadersLike = (),
     ) -> ThreadDelivery:
         """Hand one record over; the arguments are those of `Producer.send`. Returns its future.
 

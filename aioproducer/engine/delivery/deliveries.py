@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
-from aioproducer.engine.delivery.chosen_build import REASON, Delivery, Outcome, make_delivery
+from aioproducer.engine.delivery.chosen_build import REASON, Delivery, Outcome, ProduceRequestResult, make_delivery
 from aioproducer.engine.delivery.copied_deliveries import restored, state_of
+from aioproducer.errors import DeliveryError
 from aioproducer.model import FlushSummary, RecordMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-
-    from aioproducer.engine.delivery.chosen_build import ProduceRequestResult
     from aioproducer.engine.delivery.copied_deliveries import RunState
-    from aioproducer.errors import DeliveryError
 
 __all__ = ["Deliveries", "Run"]
 
@@ -147,7 +144,7 @@ class Deliveries(Sequence[Delivery]):
 
     # Made by `send_many`
 
-    def add(self, count: int, runs: list[list[Run]], picks: array[int] | None = None) -> None:
+    def add(self, count: int, runs: list[list[Run]], picks: Any = None) -> None:
         """Add records that were queued together."""
         self._singles = None
         last = self._blocks[-1] if self._blocks else None

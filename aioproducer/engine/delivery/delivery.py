@@ -36,7 +36,7 @@ else:
 
 
 class Delivery(FutureMetadata):
-    """Holds the outcome of one record: awaitable, and a future for asyncio's helpers (the seeds' `FutureRecordMetadata`).
+    """Holds the outcome of one record: awaitable, and a future for asyncio's helpers.
 
     `await delivery` returns its `RecordMetadata` or raises its `DeliveryError`. A delivery satisfies asyncio's future protocol by duck
     typing: `gather`, `wait`, `wait_for`, `shield` and `as_completed` accept it without a task.

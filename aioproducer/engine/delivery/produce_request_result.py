@@ -152,7 +152,7 @@ class Unseen:
 
 
 class ProduceRequestResult:
-    """Holds the shared outcome of a batch's records (the seeds' `ProduceRequestResult`)."""
+    """Holds the shared outcome of a batch's records."""
 
     __slots__ = (
         "_deltas",

@@ -57,7 +57,7 @@ class BootstrapFailures:
     def timed_out(self, timeout: float) -> BootstrapFailed:
         """Return the error of a start that took `timeout` seconds."""
         return BootstrapFailed(
-            f"no broker could be reached within {timeout:g} s. {self._told()}. Check bootstrap_servers and that Kafka runs there."
+            f"no broker could be reached within {round(timeout, 3):g} s. {self._told()}. Check bootstrap_servers and that Kafka runs there."
         )
 
     def _told(self) -> str:

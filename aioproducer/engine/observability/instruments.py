@@ -25,6 +25,8 @@ __all__ = ["Instruments"]
 
 # Of so many failures in a row to fetch a token, one is reported.
 _EACH: Final = 10
+# Seconds between two warnings that one broker cannot be reached: a broker may go and come again and again.
+_BETWEEN: Final = 10.0
 
 
 class Instruments(Observer):
@@ -50,6 +52,8 @@ class Instruments(Observer):
         self.metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=clock())
         self.events = Events(config.client_id, self.metrics)
         self.certificates = Certificates(began_ms / 1000 - clock(), clock, self._expires)
+        # When each broker was last reported as unreachable, by its id.
+        self._unreachable: dict[int, float] = {}
         self.recorder = (Recorder if self._records else SilentRecorder)(config, self.metrics, clock)
 
     # Connections
@@ -77,8 +81,10 @@ class Instruments(Observer):
         self._tell("broker-lost", broker, lane=label, cause=str(cause))
 
     def failed(self, broker: Broker, label: str, cause: TransportError, failures: int) -> None:
-        """Report the first of several consecutive failures to connect as an event: the others change nothing."""
-        if failures == 1:
+        """Report the first of several consecutive failures to connect as an event, not too often: the others change nothing."""
+        now = self._clock()
+        if failures == 1 and now - self._unreachable.get(broker.node_id, -_BETWEEN) >= _BETWEEN:
+            self._unreachable[broker.node_id] = now
             self._tell("broker-unreachable", broker, lane=label, cause=str(cause))
 
     def authenticated(self, broker: Broker, label: str, seconds: float, session_seconds: float, *, is_renewal: bool) -> None:
@@ -116,9 +122,12 @@ class Instruments(Observer):
         """Forget the metrics of a broker that left the cluster."""
         self.recorder.forget_node(broker.node_id)
         self.certificates.forget(broker.node_id)
+        self._unreachable.pop(broker.node_id, None)
 
     def _tell(self, event: str, broker: Broker, **facts: object) -> None:
-        self.events.tell(event, node_id=broker.node_id, where=f"{broker.host}:{broker.port}", **facts)
+        self.events.tell(
+            event, node_id=broker.node_id if broker.node_id >= 0 else broker.name, where=f"{broker.host}:{broker.port}", **facts
+        )
 
     # Brokers and topics
 

@@ -15,7 +15,7 @@ from aioproducer.engine.delivery.chosen_build import uncollected
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import story, waits_for
 from aioproducer.engine.sender.record_formats import Parcel, unpack
-from aioproducer.errors import BrokerError, DeliveryError, RecordTooLarge
+from aioproducer.errors import BrokerError, DeliveryError, DeliveryTimeout, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
@@ -273,12 +273,11 @@ class BatchCompletion:
 
     # Ends
 
-    def fail(self, batch: ProducerBatch, cause: KafkaError, reason: str | None = None) -> None:
-        """Fail a batch: its records were not acknowledged. The error's text is `reason`, or that of `cause` without it."""
+    def fail(self, batch: ProducerBatch, cause: KafkaError, late: str | None = None) -> None:
+        """Fail a batch: its records were not acknowledged. `late`: the error's text, if `delivery_timeout_ms` is over; else that of `cause`."""
         queue = batch.queue
-        error = DeliveryError(
-            reason or str(cause), topic=queue.topic, partition=queue.partition, persisted=fate(batch), attempts=batch.attempts
-        )
+        kind = DeliveryError if late is None else DeliveryTimeout
+        error = kind(late or str(cause), topic=queue.topic, partition=queue.partition, persisted=fate(batch), attempts=batch.attempts)
         error.__cause__ = cause
         end = f"failed: {error.reason}" + (
             "" if batch.on_wire else f"; it waited for {waits_for(batch, self._cluster, self._partition_queues)}"
