@@ -79,6 +79,7 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
+    from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
     from aioproducer.transaction_resolver import TransactionResolver
 
@@ -159,6 +160,7 @@ __all__ = [
     "WouldBlock",
     "build_info",
     "json_serializer",
+    "rows_checksum",
     "string_serializer",
 ]
 
@@ -205,6 +207,7 @@ _HOMES = {
     "TransactionResolver": "transaction_resolver",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",
+    "rows_checksum": "row_checksum",
     "string_serializer": "serializers",
 }
 

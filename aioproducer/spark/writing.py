@@ -62,10 +62,7 @@ class Writer:
         # Not at the top: the processes of the driver do not need it, and it takes a third of a second.
         from aioproducer.spark.worker import worker  # noqa: PLC0415
 
-        # Spark keeps it for the task's own thread alone.
-        task = TaskContext.get()
-        number, attempt = (0, 0) if task is None else (task.partitionId(), task.attemptNumber())
-        where = {"partition": number, "attempt": attempt}
+        number, where = _this_task()
         self.reached("start", **where)
         sender = self._send_at_least_once(worker(), iterator, number, where)
         self.reached("written", **where)
@@ -80,6 +77,15 @@ class Writer:
                 self.reached("rows", **where, rows=sender.count.rows)
             place.call(sender.end())
         return sender
+
+
+def _this_task() -> tuple[int, dict[str, int]]:
+    """Return the number of this task, and what `reached` is told. Spark keeps it for the task's own thread alone."""
+    task = TaskContext.get()
+    if task is None:
+        return 0, {"batch": 0, "partition": 0, "attempt": 0}
+    batch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
+    return task.partitionId(), {"batch": batch, "partition": task.partitionId(), "attempt": task.attemptNumber()}
 
 
 def pump(place: Worker, sender: RowSender, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
