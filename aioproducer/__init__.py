@@ -77,6 +77,7 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
+    from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
     from aioproducer.transaction_resolver import TransactionResolver
 
@@ -155,6 +156,7 @@ __all__ = [
     "WouldBlock",
     "build_info",
     "json_serializer",
+    "rows_checksum",
     "string_serializer",
 ]
 
@@ -199,6 +201,7 @@ _HOMES = {
     "TransactionResolver": "transaction_resolver",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",
+    "rows_checksum": "row_checksum",
     "string_serializer": "serializers",
 }
 
