@@ -25,6 +25,7 @@ from .decisions import (
     TaskReport,
     TaskState,
     decided_entry,
+    has_rows,
     is_committed,
     judge,
     lost,
@@ -353,7 +354,7 @@ async def commit_batch(ledger: Ledger, batch: int, reports: Sequence[TaskReport]
     Cancellation: as after a death of the driver, the next run goes on.
     """
     reached(Step.COMMIT, batch=batch)
-    if all(report.state is TaskState.EMPTY and not report.saw_decision for report in reports):
+    if not has_rows(reports):
         return
     async with ledger.lock() as driver:
         decision = await ledger.decision(stable=True)
