@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hashlib
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import UsageError
-from aioproducer.row_checksum import rows_checksum
 from aioproducer.spark.exactly_once import Ledger, Step, TaskTransaction, abort_batch, commit_batch
 from aioproducer.spark.ledger import QueryName
+from aioproducer.spark.pumping import pump
 from aioproducer.spark.rows import RowCount, RowSender
-from aioproducer.spark.writing import pump
 from aioproducer.transaction_resolver import TransactionResolver
 
 if TYPE_CHECKING:
@@ -27,11 +24,10 @@ if TYPE_CHECKING:
     from aioproducer.spark.sink_options import SinkOptions
     from aioproducer.spark.worker import Worker
 
-__all__ = ["RowTotals", "abort_messages", "commit_messages", "write_task"]
+__all__ = ["abort_messages", "commit_messages", "write_task"]
 
 # The brokers' `transaction.max.timeout.ms`, by default. A micro-batch that takes longer loses its transactions.
 _TIMEOUT_MS: Final = 900_000
-_MODULUS: Final = 2**64
 
 
 def write_task(
@@ -53,25 +49,25 @@ def write_task(
         CheckpointTooOld: Kafka has a later batch of the query.
         KafkaError: a coordinator refuses or does not answer.
     """
-    totals = RowTotals(options.topic)
-    filled = totals.counted(one for one in batches if one.num_rows)
+    filled: Iterator[pa.RecordBatch] = (one for one in batches if one.num_rows)
     with place.lent_resolver(options.kafka) as resolver:
         transaction = TaskTransaction(_ledger(options, name, resolver), batch, task)
         if place.call(transaction.settled()):
-            return transaction.skipped(*totals.of_rest(filled))
+            return transaction.skipped(*_count(options, filled))
         first = next(filled, None)
         if first is None:
             return transaction.empty()
+        filled = itertools.chain([first], filled)
         producer = place.call(transaction.begin())
         if producer is None:
-            return transaction.skipped(*totals.of_rest(filled))
+            return transaction.skipped(*_count(options, filled))
         try:
-            sender = RowSender(producer, options.topic, task)
-            for _ in pump(place, sender, itertools.chain([first], filled)):
+            sender = RowSender(producer, options.topic, task, is_summed=True)
+            for _ in pump(place, sender, filled):
                 reached(Step.ROWS, rows=sender.count.rows)
             place.call(sender.end())
             reached(Step.WRITTEN)
-            report = place.call(transaction.prepare(*totals))
+            report = place.call(transaction.prepare(sender.count.rows, sender.count.bytes, sender.count.checksum))
         except BaseException:
             place.call(transaction.abandon())
             raise
@@ -79,71 +75,12 @@ def write_task(
     return report
 
 
-class RowTotals:
-    """Sums the rows of a task: the three numbers by which a replay is compared.
-
-    Args:
-        topic: the option `topic`; None: the column `topic` counts, too.
-    """
-
-    def __init__(self, topic: str | None) -> None:
-        self._topic = topic
-        self._count = RowCount()
-        self._checksum = 0
-        self._error: UsageError | None = None
-
-    def __iter__(self) -> Iterator[int]:
-        if self._error is not None:
-            raise self._error
-        return iter((self._count.rows, self._count.bytes, self._checksum))
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch. Raises UsageError if a row cannot be sent."""
-        self._count.add(batch)
-        if self._topic is not None or "topic" not in batch.schema.names:
-            self._checksum = (self._checksum + _checksum(batch)) % _MODULUS
-            return
-        topics = batch.column("topic")
-        for topic in topics.unique():
-            # An odd factor keeps the sum one that is the same for each split, and each topic's own.
-            factor = int.from_bytes(hashlib.blake2b((topic.as_py() or "").encode(), digest_size=8).digest()) | 1
-            rows = batch.filter(_equal(topics, topic))
-            self._checksum = (self._checksum + factor * _checksum(rows)) % _MODULUS
-
-    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches, and add each one while it is sent.
-
-        An error of a row that cannot be sent is raised with the sums: the sender's own error comes first, and names the row.
-        """
-        for batch in batches:
-            yield batch
-            try:
-                self.add(batch)
-            except UsageError as error:
-                self._error = error
-
-    def of_rest(self, counted: Iterable[pa.RecordBatch]) -> RowTotals:
-        """Read what is left of `counted`. Returns the sums of all."""
-        for _ in counted:
-            pass
-        return self
-
-
-def _equal(topics: Any, topic: Any) -> Any:
-    import pyarrow.compute as pc  # noqa: PLC0415  most writes have one topic
-
-    return topics.is_null() if topic.as_py() is None else pc.fill_null(pc.equal(topics, topic), False)
-
-
-def _checksum(batch: pa.RecordBatch) -> int:
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    return rows_checksum(
-        values=columns["value"],
-        keys=columns.get("key"),
-        timestamps_ms=columns.get("timestamp"),
-        headers=columns.get("headers"),
-        partitions=columns.get("partition"),
-    )
+def _count(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> tuple[int, int, int]:
+    """Return the number of rows, their bytes and their checksum, without sending them."""
+    count = RowCount(options.topic, is_summed=True)
+    for one in batches:
+        count.add(one)
+    return count.rows, count.bytes, count.checksum
 
 
 def _ledger(options: SinkOptions, name: str, resolver: TransactionResolver, max_ends: int = 1) -> Ledger:

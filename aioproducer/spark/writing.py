@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from aioproducer.errors import KafkaError
 from aioproducer.spark.decisions import TaskReport, has_rows
+from aioproducer.spark.pumping import pump
 from aioproducer.spark.sink_options import EXACTLY_ONCE
 
 if TYPE_CHECKING:
@@ -83,12 +84,9 @@ class Writer:
         # Not at the top: the processes of the driver do not need it, and it takes a third of a second.
         from aioproducer.spark.worker import worker  # noqa: PLC0415
 
-        # Spark keeps it for the task's own thread alone.
-        task = TaskContext.get()
-        number, attempt = (0, 0) if task is None else (task.partitionId(), task.attemptNumber())
-        where = {"partition": number, "attempt": attempt}
+        number, where = _this_task()
         if self._options.delivery == EXACTLY_ONCE:
-            return self._write_exactly_once(worker(), iterator, task, where)
+            return self._write_exactly_once(worker(), iterator, where)
         self.reached("start", **where)
         sender = self._send_at_least_once(worker(), iterator, number, where)
         self.reached("written", **where)
@@ -104,12 +102,10 @@ class Writer:
             place.call(sender.end())
         return sender
 
-    def _write_exactly_once(
-        self, place: Worker, batches: Iterable[pa.RecordBatch], task: TaskContext | None, where: dict[str, int]
-    ) -> TaskMessage:
+    def _write_exactly_once(self, place: Worker, batches: Iterable[pa.RecordBatch], where: dict[str, int]) -> TaskMessage:
         from aioproducer.spark.exactly_once_writing import write_task  # noqa: PLC0415  as above
 
-        name, batch = self._name_and_batch(task)
+        name, batch = self._name_and_batch(TaskContext.get())
         where = {**where, "batch": batch}
         self.reached("start", **where)
         report = write_task(
@@ -144,24 +140,13 @@ def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]
     return [message.report for message in messages if isinstance(message, TaskMessage) and message.report is not None]
 
 
-def pump(place: Worker, sender: RowSender, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-    """Send batches; yield after each one that is queued, while the next one is read. At the end all are queued.
-
-    An interruption of this thread, or an error of the iterator, cancels the send that runs.
-    """
-    sending = None
-    try:
-        for batch in batches:
-            if sending is not None:
-                place.wait(sending)
-                yield
-            sending = place.submit(sender.send(batch))
-        if sending is not None:
-            place.wait(sending)
-            yield
-    finally:
-        if sending is not None:
-            sending.cancel()
+def _this_task() -> tuple[int, dict[str, int]]:
+    """Return the number of this task, and what `reached` is told. Spark keeps it for the task's own thread alone."""
+    task = TaskContext.get()
+    if task is None:
+        return 0, {"batch": 0, "partition": 0, "attempt": 0}
+    batch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
+    return task.partitionId(), {"batch": batch, "partition": task.partitionId(), "attempt": task.attemptNumber()}
 
 
 class BatchWriter(Writer, DataSourceArrowWriter):
