@@ -42,6 +42,7 @@ __all__ = [
     "TaskState",
     "Verdict",
     "decided_entry",
+    "has_rows",
     "is_committed",
     "judge",
     "lost",
@@ -135,6 +136,11 @@ def _too_old(name: str, batch: int, latest: int) -> CheckpointTooOld:
 
 
 # The driver
+
+
+def has_rows(reports: Iterable[TaskReport]) -> bool:
+    """Return whether there may be something to commit: a task had rows, or an earlier run decided the batch."""
+    return any(report.state is not TaskState.EMPTY or report.saw_decision for report in reports)
 
 
 class Standing(enum.StrEnum):
