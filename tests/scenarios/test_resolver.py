@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import threading
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
@@ -31,6 +32,9 @@ from aioproducer import (
     UsageError,
 )
 from aioproducer.testing import FakeCluster, ListenerSecurity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TX = PreparedTransaction("tx", 1, 0, 2)
 
@@ -303,6 +307,37 @@ async def test_a_cancelled_commit(step: str) -> None:
         assert committed(cluster) == [b"v"]
 
 
+CALLS: dict[str, Callable[[TransactionResolver, PreparedTransaction], Any]] = {
+    "commit": lambda resolver, prepared: resolver.commit(prepared),
+    "abort": lambda resolver, prepared: resolver.abort(prepared),
+    "committed_offset": lambda resolver, _: resolver.committed_offset("tx", "orders", stable=False),
+    "commit_offsets": lambda resolver, _: resolver.commit_offsets("g", {("orders", 0): 1}),
+    "list": lambda resolver, _: resolver.list_transactions(),
+    "describe": lambda resolver, _: resolver.describe_transactions(["tx"]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@jumping
+async def test_cancelled_at_every_turn(call: str) -> None:
+    """The call ends at once, at each of its awaits; the transaction is open or ended as asked, and the same call then succeeds."""
+    for after in range(100):
+        async with with_topic(2) as cluster, resolving(cluster) as resolver:
+            prepared = await prepared_by(cluster)
+            task = asyncio.ensure_future(CALLS[call](resolver, prepared))
+            await turns(after)
+            is_cancelled = task.cancel()
+            await turns(2)
+            assert task.done()
+            await CALLS[call](resolver, prepared)
+            if call in ("commit", "abort"):
+                assert committed(cluster) == ([b"v"] if call == "commit" else [])
+        if not is_cancelled:
+            break
+    assert after > 3
+    assert not is_cancelled
+
+
 @pytest.mark.parametrize("newest", [0, 1, 3, 4, 6])
 @jumping
 async def test_many_at_once(newest: int) -> None:
@@ -460,3 +495,44 @@ async def test_brokers_that_are_too_old() -> None:
                 assert await refusal(call) == "UNSUPPORTED_VERSION"
             await resolver.commit(prepared)
         assert committed(cluster) == [b"v"]
+
+
+@pytest.mark.parametrize("seed", range(24))
+@jumping
+async def test_what_is_decided_is_what_is_visible(seed: int) -> None:
+    """Whatever brokers do, and wherever a resolver dies: its successors end each transaction as it was decided, once."""
+    rng = random.Random(seed)
+    async with with_topic(rng.choice((1, 2)), brokers=3) as cluster:
+        names = [f"tx-{number}" for number in range(6)]
+        prepared = {name: await prepared_by(cluster, name, name.encode()) for name in names}
+        kept = set(rng.sample(names, 3))
+
+        async def end(resolver: TransactionResolver) -> None:
+            ends = [resolver.commit(one) if name in kept else resolver.abort(one) for name, one in prepared.items()]
+            await asyncio.gather(*rng.sample(ends, len(ends)))
+
+        for _ in range(rng.randint(1, 4)):
+            for _ in range(rng.randint(0, 4)):
+                api = rng.choice(("EndTxn", "EndTxn", "FindCoordinator", "Metadata"))
+                if rng.random() < 0.5:
+                    cluster.fail(api, disconnect=rng.choice(("before", "after")))
+                elif api != "Metadata":
+                    cluster.fail(api, rng.choice(("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")))
+            cluster.move_coordinator(rng.choice(names), rng.choice((1, 2, 3)))
+            async with resolving(cluster) as resolver:
+                dying = asyncio.ensure_future(end(resolver))
+                await turns(rng.randint(0, 60))
+                if rng.random() < 0.3:
+                    victim = cluster.brokers[rng.choice((1, 2, 3))]
+                    await victim.stop()
+                    await victim.start()
+                if rng.random() < 0.5:
+                    dying.cancel()
+                    await asyncio.gather(dying, return_exceptions=True)
+            await asyncio.gather(dying, return_exceptions=True)
+        cluster.faults.clear()
+        async with resolving(cluster) as successor:
+            await end(successor)
+            assert sorted(filter(None, committed(cluster))) == sorted(name.encode() for name in kept)
+            for name in names:
+                assert (await successor.committed_offset(name, "orders") is not None) is (name in kept)
