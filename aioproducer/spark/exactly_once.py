@@ -114,11 +114,12 @@ class Ledger:
         """Return a producer with a transactional id; it is not started."""
         return self.make_producer(dataclasses.replace(self.config, transactional_id=transactional_id, **options))
 
-    async def decision(self, *, stable: bool) -> Decision | None:
+    async def decision(self, *, stable: bool, since: int = 0) -> Decision | None:
         """Return the latest decision; None: there is none.
 
         Args:
             stable: wait for a driver that is writing one. Without it, the decision may be the one before.
+            since: a batch; a decision of an earlier batch is none. Only its first group is read then, however many tasks it has.
 
         Raises:
             LedgerError: the groups have other offsets.
@@ -128,6 +129,9 @@ class Ledger:
             if head is None:
                 return None
             count = decode_parts(self.name.decision_group(), head)
+            # The offset of a decision is its batch and 1.
+            if head.number <= since:
+                return None
             rest = await asyncio.gather(*[self._position(part, stable=stable) for part in range(1, count)])
             try:
                 return decode_decision(self.name, [head, *rest])
@@ -252,7 +256,7 @@ class TaskTransaction:
             KafkaError: a coordinator refuses or does not answer.
         """
         ledger = self._ledger
-        decision = await ledger.decision(stable=False)
+        decision = await ledger.decision(stable=False, since=self._batch)
         entry = decided_entry(ledger.name.text, decision, self._batch, self._task)
         self._saw_decision = decision is not None and decision.batch == self._batch
         return entry is not None and await ledger.commits(self._batch, self._task, entry.prepared) is None
