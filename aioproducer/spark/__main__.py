@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 import tomllib
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, KafkaError
@@ -76,16 +76,9 @@ def _name_of(argument: str) -> str:
     return argument.partition("=")[0] if argument.startswith("-") else "a value without an option"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Keeps the arguments out of its errors: they may be passwords."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error, and end the program."""
-        super().error(re.sub(r"(invalid \S+ value): .*", r"\1", message))
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser("python -m aioproducer.spark", description="Tools for Spark's sink.", allow_abbrev=False)
+    # No type lets argparse print a value: each raises an error with a text of its own.
+    parser = argparse.ArgumentParser("python -m aioproducer.spark", description="Tools for Spark's sink.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="resolve")
     command = commands.add_parser(
         "resolve",

@@ -243,9 +243,10 @@ async def test_a_decision_that_is_made_while_the_tool_runs() -> None:
     """The driver decides between the tool's first look and its lock. The tool commits what is decided then."""
     async with place() as here:
         prepared = await here.prepare("spark-a", 2)
-        hang = here.cluster.hang("DescribeTransactions", when="after", times=1)
+        before = len(here.cluster.requests("OffsetFetch"))
+        hang = here.cluster.hang("OffsetFetch", when="after", times=1)
         resolving = asyncio.create_task(here.resolve(is_ending=True, ledger_topic="orders"))
-        await here.cluster.seen("DescribeTransactions")
+        await here.cluster.seen("OffsetFetch", before + 1)
         await here.decide("spark-a", prepared)
         hang.release()
         assert {one[2] for name, one in told(await resolving).items() if name != "spark-a-driver"} == {"committed"}
