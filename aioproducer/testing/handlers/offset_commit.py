@@ -51,20 +51,25 @@ def _answer(call: Call) -> None:
 
 def _commit(call: Call, group: Group, topic: Any, asked: Any) -> int:
     """Store one partition's offset. Returns an error code, or 0."""
-    by_id = call.version >= _BY_ID
     place = places.find(call.cluster, topic.name, asked.partition_index, topic.topic_id)
-    code = call.code(place.target)
+    code = call.code(place.target) or _refusal(call, place)
     if code:
         return code
-    if place.topic is not None and not call.may("Read", "topic", place.topic.name):
-        return broker_error("TOPIC_AUTHORIZATION_FAILED").code
-    if place.topic is None or place.partition is None:
-        return broker_error("UNKNOWN_TOPIC_ID" if by_id and place.topic is None else "UNKNOWN_TOPIC_OR_PARTITION").code
+    assert place.topic is not None
     if len((asked.committed_metadata or "").encode()) > _LONGEST_METADATA:
         return broker_error("OFFSET_METADATA_TOO_LARGE").code
     kept = Committed(asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "")
     group.offsets[place.topic.topic_id, asked.partition_index] = kept
     return 0
+
+
+def _refusal(call: Call, place: places.Place) -> int:
+    """Return the error code of a partition that is not there, or not permitted; 0: neither."""
+    if place.topic is None:
+        return broker_error("UNKNOWN_TOPIC_ID" if call.version >= _BY_ID else "UNKNOWN_TOPIC_OR_PARTITION").code
+    if not call.may("Read", "topic", place.topic.name):
+        return broker_error("TOPIC_AUTHORIZATION_FAILED").code
+    return broker_error("UNKNOWN_TOPIC_OR_PARTITION").code if place.partition is None else 0
 
 
 HANDLER: Final = Handler(ApiKey.OFFSET_COMMIT, (2, 10), places.targets, _answer)

@@ -81,9 +81,9 @@ def _all(call: Call, group: Group) -> Iterator[tuple[Topic, list[int]]]:
 
 
 def _topic(call: Call, group: Group, topic: Topic | None, name: str, topic_id: bytes, indexes: Any, path: str) -> Any:
-    refused = broker_error("UNKNOWN_TOPIC_ID").code if topic is None and not name else 0
-    if topic is not None and not call.may("Describe", "topic", topic.name):
-        topic, refused = None, broker_error("TOPIC_AUTHORIZATION_FAILED").code
+    refused = _refusal(call, topic, name)
+    if refused:
+        topic = None
     partitions = []
     for index in indexes:
         place = (b"" if topic is None else topic.topic_id, index)
@@ -105,6 +105,13 @@ def _topic(call: Call, group: Group, topic: Topic | None, name: str, topic_id: b
     if path != _MESSAGE:
         fields["topic_id"] = topic_id
     return message(f"{path}.topics", **fields)
+
+
+def _refusal(call: Call, topic: Topic | None, name: str) -> int:
+    """Return the error code of a topic whose id is unknown, or that may not be described; 0: neither."""
+    if topic is None:
+        return 0 if name else broker_error("UNKNOWN_TOPIC_ID").code
+    return 0 if call.may("Describe", "topic", topic.name) else broker_error("TOPIC_AUTHORIZATION_FAILED").code
 
 
 HANDLER: Final = Handler(ApiKey.OFFSET_FETCH, (1, 10), lambda _cluster, _request: (WHOLE,), _answer)

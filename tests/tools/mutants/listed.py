@@ -947,8 +947,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "txn-an-empty-one-is-ended-at-the-coordinator",
         "core/transactions/transaction.py",
-        "and self.is_flushed and not (self._is_begun or",
-        "and False and not (self._is_begun or",
+        "elif self.state in _ENDING and not self._is_begun:",
+        "elif False:",
         ("tests/core/transactions/test_transaction.py",),
     ),
     Mutant(
@@ -1483,27 +1483,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/transactions/coordinator_calls.py",
         "if isinstance(error, BrokerError) and not error.retriable:",
         'if isinstance(error, BrokerError) and not error.retriable and error.name != "INVALID_TXN_STATE":',
-        ("tests/scenarios/test_resolver.py", "-k", "refusal"),
+        ("tests/scenarios/test_resolver.py::test_a_refusal_is_never_tried_again",),
     ),
     Mutant(
         "an-unstable-offset-is-returned",
         "engine/transactions/committed_offsets.py",
         "require_stable=is_stable)",
         "require_stable=False)",
-        ("tests/scenarios/test_prepared.py", "-k", "unstable"),
+        ("tests/scenarios/test_prepared.py::test_an_unstable_offset_is_waited_for",),
     ),
     Mutant(
         "a-coordinator-that-moved-is-asked-again",
         "engine/transactions/coordinator_calls.py",
         "                self._lookups.forget(at)\n",
         "                pass\n",
-        ("tests/scenarios/test_resolver.py", "-k", "moves_and_dies"),
+        ("tests/scenarios/test_resolver.py::test_the_coordinator_moves_and_dies",),
     ),
     Mutant(
         "a-transaction-of-version-1-is-ended-in-version-2",
         "engine/transactions/transaction_ends.py",
         "prepared.version)",
         "2)",
-        ("tests/scenarios/test_prepared.py", "-k", "producer_lives"),
+        ("tests/scenarios/test_prepared.py::test_while_the_producer_lives",),
     ),
 )
