@@ -65,7 +65,7 @@ SINK: Final = (
     ),
     Mutant(
         "a-decision-needs-no-lock",
-        "spark/exactly_once.py",
+        "spark/ledger_client.py",
         "driver = self.producer(self.name.driver_id(),",
         'driver = self.producer(f"{self.name.driver_id()}-{id(self)}",',
         (_STEPS,),
@@ -93,7 +93,7 @@ SINK: Final = (
     ),
     Mutant(
         "a-chain-is-cut-after-its-first-group",
-        "spark/exactly_once.py",
+        "spark/ledger_client.py",
         "for part in range(1, count)])",
         "for part in range(1, 1)])",
         (_STEPS,),
@@ -132,21 +132,21 @@ SINK: Final = (
     ),
     Mutant(
         "a-fenced-answer-is-a-loss",
-        "spark/exactly_once.py",
+        "spark/ledger_client.py",
         "return None if is_committed(self.name.text, mark, batch) else error.name",
         "return error.name",
         (_STEPS,),
     ),
     Mutant(
         "a-fenced-answer-is-a-commit",
-        "spark/exactly_once.py",
+        "spark/ledger_client.py",
         "return None if is_committed(self.name.text, mark, batch) else error.name",
         "return None",
         (_STEPS, _HISTORIES),
     ),
     Mutant(
         "every-refusal-is-the-transactions-end",
-        "spark/exactly_once.py",
+        "spark/ledger_client.py",
         "            if error.name not in _ENDED:\n                raise\n            mark",
         "            mark",
         (_STEPS,),
