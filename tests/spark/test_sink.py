@@ -134,11 +134,6 @@ def test_overwrite_is_refused(place: Place) -> None:
         place.spark.range(1).select(F.lit("v").alias("value")).write.format("aioproducer").mode("overwrite").option("topic", "t").save()
 
 
-def test_exactly_once_is_refused(place: Place) -> None:
-    with pytest.raises(AnalysisException, match="delivery=exactly_once is not built yet"):
-        place.write(place.spark.range(1).select(F.lit("v").alias("value")), topic="t", delivery="exactly_once")
-
-
 def test_the_row_that_fails_is_named(place: Place) -> None:
     """By task, number, topic and partition; the text says how many partitions there are."""
     topic = place.topic(2)
