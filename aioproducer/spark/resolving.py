@@ -21,8 +21,8 @@ from aioproducer.errors import KafkaError
 from aioproducer.model import PreparedTransaction
 from aioproducer.transaction_resolver import TransactionResolver
 
-from .exactly_once import Ledger
 from .ledger import QueryName
+from .ledger_client import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

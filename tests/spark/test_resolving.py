@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aioproducer import PreparedTransaction, Producer, ProducerConfig, TopicPartition, TransactionDescription, TransactionResolver
-from aioproducer.spark.exactly_once import Ledger, TaskTransaction
+from aioproducer.spark.exactly_once import TaskTransaction
 from aioproducer.spark.ledger import Decision, Entry, QueryName
+from aioproducer.spark.ledger_client import Ledger
 from aioproducer.spark.resolving import Action, Decided, Finding, Known, Resolution, judge, resolve
 from aioproducer.testing import FakeCluster
 

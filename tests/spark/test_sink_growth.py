@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer import PreparedTransaction, Producer, ProducerConfig, TransactionResolver
-from aioproducer.spark.exactly_once import Ledger, TaskReport, TaskTransaction, commit_batch
+from aioproducer.spark.exactly_once import TaskReport, TaskTransaction, commit_batch
 from aioproducer.spark.ledger import Decision, Entry, QueryName, encode_decision
+from aioproducer.spark.ledger_client import Ledger
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
