@@ -71,7 +71,7 @@ SINK: Final = (
         (_STEPS,),
     ),
     Mutant(
-        "a-definite-refusal-is-tried-again",
+        "a-refused-commit-is-tried-again",
         "engine/transactions/coordinator_calls.py",
         "if isinstance(error, BrokerError) and not error.retriable:",
         'if isinstance(error, BrokerError) and not error.retriable and error.name not in {"INVALID_TXN_STATE", "PRODUCER_FENCED"}:',
