@@ -22,7 +22,7 @@ from aioproducer.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PROVIDERS", "NotText", "Secret", "hide", "is_reference"]
+__all__ = ["PROVIDERS", "NotText", "Secret", "hide", "is_reference", "read_properties"]
 
 PROVIDERS: Final = ("env", "file", "dir")
 _REFERENCE: Final = re.compile(rf"\$\{{(?P<provider>{'|'.join(PROVIDERS)}):(?P<place>[^{{}}]+)\}}")
@@ -227,7 +227,7 @@ def _file(place: str) -> _Found:
     found = _content(Path(path))
     if found.why:
         return found
-    value = dict(_properties(found.text)).get(key)
+    value = dict(read_properties(found.text)).get(key)
     return _Found(why=f"the file has no key {key!r}") if value is None else _Found(value)
 
 
@@ -246,7 +246,7 @@ def _content(path: Path) -> _Found:
         return _Found(why=f"{path} is no UTF-8 text")
 
 
-def _properties(text: str) -> Iterator[tuple[str, str]]:
+def read_properties(text: str) -> Iterator[tuple[str, str]]:
     """Yield the keys and values of a properties file, as `java.util.Properties.load` reads them."""
     lines = iter(re.split(r"\r\n|\r|\n", text))
     for line in lines:

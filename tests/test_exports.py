@@ -46,12 +46,15 @@ def undocumented(name: str, thing: object) -> list[str]:
     found = [] if (inspect.getdoc(thing) or "").strip() else [name]
     if inspect.isclass(thing):
         members = ((key, value) for key, value in inspect.getmembers(thing) if not key.startswith("_"))
-        found += [
-            f"{name}.{key}"
-            for key, value in members
-            if (inspect.isroutine(value) or isinstance(value, property)) and not (inspect.getdoc(value) or "").strip()
-        ]
+        found += [f"{name}.{key}" for key, value in members if is_ours(value) and not (inspect.getdoc(value) or "").strip()]
     return found
+
+
+def is_ours(member: object) -> bool:
+    """Return whether a method or property is not one of a base class of another package, such as PySpark's listener."""
+    function = member.fget if isinstance(member, property) else member
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return (inspect.isroutine(member) or isinstance(member, property)) and package != "pyspark"
 
 
 def test_the_front_door_shows_what_it_names() -> None:

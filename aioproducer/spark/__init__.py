@@ -8,7 +8,7 @@
     register(spark)
     df.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", "localhost:9092").option("topic", "orders").save()
 
-The package needs the extra `spark` and Java 17 or newer. A name is imported when it is first used (PEP 562): Spark imports this package
+The package needs the extra `spark` and Java 17 or newer; the command `python -m aioproducer.spark` needs neither. A name is imported when it is first used (PEP 562): Spark imports this package
 in a new process three times for each micro-batch of the sink.
 """
 
@@ -17,13 +17,9 @@ from __future__ import annotations
 import importlib as _importlib
 import typing as _typing
 
-try:
-    import pyspark  # noqa: F401
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError("aioproducer.spark needs PySpark: pip install 'aioproducer[spark]'", name="pyspark") from missing
-
 if _typing.TYPE_CHECKING:
     from aioproducer.spark.ingesting import IngestProgress, IngestReport, ingest
+    from aioproducer.spark.listening import QueryMetrics
     from aioproducer.spark.sink import register
     from aioproducer.spark.spark_session import session
     from aioproducer.spark.transforms import dedupe, parse, route_bad, route_good, with_month
@@ -31,6 +27,7 @@ if _typing.TYPE_CHECKING:
 __all__ = [
     "IngestProgress",
     "IngestReport",
+    "QueryMetrics",
     "dedupe",
     "ingest",
     "parse",
@@ -44,6 +41,7 @@ __all__ = [
 _HOMES = {
     "IngestProgress": "ingesting",
     "IngestReport": "ingesting",
+    "QueryMetrics": "listening",
     "dedupe": "transforms",
     "ingest": "ingesting",
     "parse": "transforms",
@@ -60,4 +58,10 @@ if not _typing.TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(_importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        try:
+            module = _importlib.import_module(f"{__name__}.{_HOMES[name]}")
+        except ModuleNotFoundError as missing:
+            if missing.name != "pyspark":
+                raise
+            raise ModuleNotFoundError("aioproducer.spark needs PySpark: pip install 'aioproducer[spark]'", name="pyspark") from missing
+        return getattr(module, name)
