@@ -68,6 +68,7 @@ if _typing.TYPE_CHECKING:
         Health,
         OffsetAndMetadata,
         Position,
+        PreparedTransaction,
         ProducerRecord,
         Record,
         RecordMetadata,
@@ -76,7 +77,9 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
+    from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
+    from aioproducer.transaction_resolver import TransactionResolver
 
     __version__: str
 
@@ -119,6 +122,7 @@ __all__ = [
     "Partitioner",
     "Persisted",
     "Position",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",
@@ -145,12 +149,14 @@ __all__ = [
     "TransactionExpired",
     "TransactionFatal",
     "TransactionMisuse",
+    "TransactionResolver",
     "TransactionTimeout",
     "TransportError",
     "UsageError",
     "WouldBlock",
     "build_info",
     "json_serializer",
+    "rows_checksum",
     "string_serializer",
 ]
 
@@ -177,6 +183,7 @@ _HOMES = {
     "MetricName": "metrics.registry",
     "OffsetAndMetadata": "model",
     "Position": "model",
+    "PreparedTransaction": "model",
     "PartitionCircuitBreaker": "interfaces",
     "Partitioner": "interfaces",
     "Producer": "producer",
@@ -191,8 +198,10 @@ _HOMES = {
     "ThreadDelivery": "engine.append.thread_bridge",
     "TimestampType": "model",
     "TopicPartition": "model",
+    "TransactionResolver": "transaction_resolver",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",
+    "rows_checksum": "row_checksum",
     "string_serializer": "serializers",
 }
 

@@ -134,12 +134,14 @@ class Runtime:
         keys: Any,
         partition: PartitionNumber | None,
         timestamps_ms: Any,
+        headers: Any,
+        partitions: Any,
         send: Callable[..., Awaitable[Delivery]],
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
         columns = SendColumns(self._config, self.parts.appender, self.parts.accumulator, send)
-        return await columns.send(topic, values, keys, partition, timestamps_ms)
+        return await columns.send(topic, values, keys, partition, timestamps_ms, headers, partitions)
 
     @property
     def transaction_manager(self) -> TransactionManager:
@@ -181,7 +183,8 @@ class Runtime:
         elif self.parts.ids is not None and self.parts.ids.trouble is not None:
             lines.insert(0, f"producer id: {self.parts.ids.trouble}")
         elif self.parts.transaction_manager is not None:
-            lines.insert(0, self.parts.transaction_manager.explain())
+            waits_for = self.parts.transaction_manager.waits_for()
+            lines.insert(0, f"transactional_id {self._config.transactional_id!r}: {waits_for}")
         return lines
 
     def check(self) -> None:
