@@ -91,7 +91,7 @@ LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP"
 
 @nox.session(venv_backend="none")
 def demo(session: nox.Session) -> None:
-    """336,776 flights to a real Kafka, through Spark, into Parquet. Arguments behind `--` go to the example."""
+    """336,776 flights to a real Kafka, through Spark, into Parquet; aggregates of them back to Kafka. Arguments behind `--` go to the example."""
     need_java(session)
     run(session, "python", "examples/flights_pipeline.py", *session.posargs)
 

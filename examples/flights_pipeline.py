@@ -1,4 +1,4 @@
-"""From `await producer.send()` on a real Kafka to rows that Spark wrote, and proof that none is missing and none is twice.
+"""From `await producer.send()` on a real Kafka to rows that Spark wrote, and back; with proof that none is missing and none is twice.
 
     nox -s demo                                    # or: python examples/flights_pipeline.py
     python examples/flights_pipeline.py --second-ingest
@@ -7,7 +7,8 @@
 1. A Kafka broker and Spark's JVM start. As soon as the broker is there, 336,776 flights are sent to it; 1 % are sent twice, and
    500 malformed values are mixed in.
 2. Spark takes the topic to Parquet: bad records to a folder of their own, each flight once, by the month of its departure.
-3. Every count, and the sums per carrier, are compared with the source. They are equal, or the exit code is 1.
+3. Spark aggregates the flights by carrier and day, and writes the aggregates to another topic, exactly once: the write is run twice.
+4. Every count, and the sums per carrier, are compared with the source. They are equal, or the exit code is 1.
 
 Ctrl-C ends it at any stage, says what was delivered, and leaves no process behind (exit code 130).
 """
@@ -24,12 +25,12 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flights import source
 from flights.landing import Landing
 from flights.plot import draw
-from flights.report import Expected, Findings, Round
+from flights.report import Expected, Findings, Round, WrittenBack
 from flights.screen import Bars, children_write_to
 from flights.sending import Account, send_all
 from rich.console import Console
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 _TOPIC: Final = "flights"
+_BY_DAY: Final = "flights-by-day"
 _INTERRUPTED: Final = 130
 _CLOSE_TIMEOUT_MS: Final = 5_000  # after Ctrl-C, the producer has so long to deliver queued records
 
@@ -74,6 +76,7 @@ class Pipeline:
         self._console = console
         self._bars = Bars(console, self.account, self.landing, records=self._plan.records, rows=self._plan.rows)
         self._findings = Findings()
+        self._by_carrier: dict[str, source.Totals] = {}
 
     async def run(self) -> int:
         """Run all stages. Returns the exit code."""
@@ -100,7 +103,8 @@ class Pipeline:
             await stack.enter_async_context(self._bars.shown())
             with self._stage("Kafka starts"):
                 kafka = await stack.enter_async_context(KafkaServer())
-                await kafka.create_topic(_TOPIC, partitions=6, config={"retention.ms": -1})
+                for topic in (_TOPIC, _BY_DAY):
+                    await kafka.create_topic(topic, partitions=6, config={"retention.ms": -1})
             plan = self._plan
             expected = Expected(sent=plan.records, bad=source.MALFORMED, duplicates=len(plan.replayed), rows=plan.rows)
             events, bad = await self._round(kafka, source.first_sending(plan), expected, spark)
@@ -111,6 +115,7 @@ class Pipeline:
                 await self._round(kafka, source.second_sending(plan), expected, spark)
             with self._stage("sums are compared", self._rows):
                 await self._compare(events, bad)
+            await self._write_back(kafka, events)
 
     async def _start_spark(self) -> None:
         with self._stage("Spark starts (meanwhile)"):
@@ -141,10 +146,29 @@ class Pipeline:
         self._findings.compare("carrier", found, totals)
         self._findings.compare("bad records,", reasons, source.reasons())
 
+    async def _write_back(self, kafka: KafkaServer, events: str) -> None:
+        """Write the aggregates twice. The second write has the name of the first one, and writes nothing."""
+        servers = kafka.bootstrap_servers
+        expected = asyncio.create_task(asyncio.to_thread(lambda: (source.days(self._rows), source.totals(self._rows))))
+        try:
+            counts: list[int] = []
+            for name in ("aggregates are written to Kafka", "aggregates are written again"):
+                with self._stage(name):
+                    await self.landing.write_back(servers, _BY_DAY, events)
+                with self._stage("aggregates are read"):
+                    count, self._by_carrier = await self.landing.written_back(servers, _BY_DAY)
+                counts.append(count)
+            days, totals = await expected
+        finally:
+            await _end(expected)
+        self._findings.add_written_back(WrittenBack(counts[0], counts[1], days))
+        self._findings.compare("carrier", self._by_carrier, totals, "the topic of aggregates")
+
     async def _draw(self) -> Path:
         path = self._folder / "flights.png"
-        title = f"{self._rows:,} flights: await producer.send() → Kafka → Spark → Parquet"
-        await asyncio.to_thread(draw, path, self._bars.samples, self.account.latencies, title=title)
+        title = f"{self._rows:,} flights: await producer.send() → Kafka → Spark → Parquet → Spark → Kafka"
+        flights = {carrier: totals.flights for carrier, totals in self._by_carrier.items()}
+        await asyncio.to_thread(draw, path, self._bars.samples, self.account.latencies, flights, title=title)
         return path
 
     def _remove_scaffolding(self) -> None:
@@ -174,7 +198,7 @@ def _cancel_on_ctrl_c() -> None:
         loop.add_signal_handler(signal.SIGINT, cancel)
 
 
-async def _end(task: asyncio.Task[None]) -> None:
+async def _end(task: asyncio.Task[Any]) -> None:
     """Cancel the task and wait for its end. The code that awaited the task has its error."""
     task.cancel()
     await asyncio.wait([task])

@@ -120,6 +120,7 @@ def test_the_demo_balances(demos: list[Demo], tmp_path: Path) -> None:
             "rows added to Parquet": 100,
         },
     ]
+    assert report["written back"] == {"aggregates in topic": 57, "after the second write": 57}
     assert "It balances: 3,000 flights" in demo.output
     assert (folder / "flights.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in folder.iterdir()) == ["bad", "events", "flights.png", "report.json"]
@@ -149,13 +150,15 @@ def test_ctrl_c(demos: list[Demo], tmp_path: Path, after: str) -> None:
 def test_a_difference_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong sum, a missing carrier and a carrier that no source sent are each named with both figures."""
     monkeypatch.syspath_prepend(str(DEMO.parent))
-    from flights.report import Findings
+    from flights.report import Findings, WrittenBack
 
     findings = Findings()
     findings.compare("carrier", {"AA": 1, "UA": 2, "ZZ": 3}, {"AA": 1, "UA": 4, "DL": 5})
+    findings.add_written_back(WrittenBack(once=5, again=7, expected=5))
     assert findings.faults == [
         "carrier DL: Parquet has None, the source 5",
         "carrier UA: Parquet has 2, the source 4",
         "carrier ZZ: Parquet has 3, the source None",
+        "after the second write: 7, expected 5",
     ]
     assert findings.verdict().startswith("[bold red]It does not balance")

@@ -1,4 +1,4 @@
-"""Writes the topic to Parquet with Spark. The work blocks, so it runs in threads that stop on request."""
+"""Writes the topic to Parquet with Spark, and aggregates of the files to another topic. The work runs in threads that stop on request."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ _SMALL_AND_SHORT_LIVED: Final = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 _RECORDS_PER_BATCH: Final = 120_000
+# names the write of the aggregates: a second write with this name writes nothing
+_WRITE: Final = "flights-by-day"
 
 
 class GivenUpError(Exception):
@@ -38,10 +40,11 @@ class GivenUpError(Exception):
 
 
 class Landing:
-    """Holds Spark and its folders. The bars show `written`."""
+    """Holds Spark and its folders. The bars show `written`, the rows in Parquet; the picture shows `aggregates`, those in Kafka."""
 
     def __init__(self, folder: Path) -> None:
         self.written = 0
+        self.aggregates = 0
         self._folder = folder
         self._give_up = threading.Event()
         self._spark: SparkSession | None = None
@@ -62,6 +65,14 @@ class Landing:
     async def reasons(self, path: str) -> dict[str, int]:
         """Return the number of bad records for each reason."""
         return await self._in_thread(lambda: self._reasons(path))
+
+    async def write_back(self, bootstrap_servers: str, topic: str, path: str) -> None:
+        """Aggregate the flights in the Parquet files by carrier and day, and write the aggregates to a topic, exactly once."""
+        await self._in_thread(lambda: self._write_back(bootstrap_servers, topic, path))
+
+    async def written_back(self, bootstrap_servers: str, topic: str) -> tuple[int, dict[str, Totals]]:
+        """Return the number of aggregates in the topic, as a reader of committed records sees it, and their sums per carrier."""
+        return await self._in_thread(lambda: self._written_back(bootstrap_servers, topic))
 
     async def close(self) -> None:
         """Stop Spark, if it was started. Its JVM ends with this process."""
@@ -117,6 +128,32 @@ class Landing:
         sums = [F.coalesce(F.sum(measure), F.lit(0)) for measure in MEASURES]  # null if all flights of a carrier were cancelled
         rows = self._spark.read.parquet(path).groupBy("carrier").agg(F.count("event_id"), *sums).collect()
         return {carrier: Totals(*counts) for carrier, *counts in rows}
+
+    def _write_back(self, bootstrap_servers: str, topic: str, path: str) -> None:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  as above
+
+        from aioproducer.spark import register  # noqa: PLC0415  as above
+
+        assert self._spark is not None
+        register(self._spark)
+        sums = [F.coalesce(F.sum(measure), F.lit(0)).alias(measure) for measure in MEASURES]
+        by_day = self._spark.read.parquet(path).groupBy("carrier", "year", "month", "day").agg(F.count("event_id").alias("flights"), *sums)
+        rows = by_day.select(F.col("carrier").alias("key"), F.to_json(F.struct("*")).alias("value"))
+        sink = rows.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", bootstrap_servers).option("topic", topic)
+        sink.option("delivery", "exactly_once").option("transactionalId", _WRITE).save()
+
+    def _written_back(self, bootstrap_servers: str, topic: str) -> tuple[int, dict[str, Totals]]:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  as above
+
+        assert self._spark is not None
+        source = self._spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers).option("subscribe", topic)
+        fields = ", ".join(f"{name} LONG" for name in Totals._fields)
+        records = source.option("kafka.isolation.level", "read_committed").load()
+        values = records.select(F.col("key").cast("string"), F.from_json(F.col("value").cast("string"), fields).alias("of"))
+        sums = [F.sum(F.col("of")[name]) for name in Totals._fields]
+        rows = values.groupBy("key").agg(F.count("*"), *sums).collect()
+        self.aggregates = sum(count for _, count, *_ in rows)
+        return self.aggregates, {carrier: Totals(*counts) for carrier, _, *counts in rows}
 
     def _reasons(self, path: str) -> dict[str, int]:
         assert self._spark is not None

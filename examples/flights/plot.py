@@ -1,4 +1,4 @@
-"""Draws the picture: the rate of records, and the time of each until its acknowledgement."""
+"""Draws the picture: the rate of records, the time of each until its acknowledgement, and what came back in the topic of aggregates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from .screen import Sample
@@ -18,12 +18,13 @@ _FAINT: Final = "#9aa5b1"
 _SENT: Final = "#2f6fde"
 _ACKNOWLEDGED: Final = "#12a594"
 _WRITTEN: Final = "#e5793a"
+_BACK: Final = "#8a4fbf"
 _WINDOW_SECONDS: Final = 0.5
 _MARKS: Final = (50.0, 90.0, 99.0, 99.9)
 
 
-def draw(path: Path, samples: Sequence[Sample], latencies: array[float], *, title: str) -> None:
-    """Write the picture as PNG, without a display. Takes a second or two."""
+def draw(path: Path, samples: Sequence[Sample], latencies: array[float], flights: Mapping[str, int], *, title: str) -> None:
+    """Write the picture as PNG, without a display. Takes a second or two. `flights` are those of each carrier in the topic of aggregates."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  slow to import, and needed at the end only
     from matplotlib.figure import Figure  # noqa: PLC0415  as above
 
@@ -31,9 +32,10 @@ def draw(path: Path, samples: Sequence[Sample], latencies: array[float], *, titl
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(h_pad=0.12, w_pad=0.12)
     figure.suptitle(title, x=0.012, ha="left", fontsize=15, fontweight="bold", color=_INK)
-    top, below = figure.subplots(2, 1, height_ratios=(1.15, 1))
-    _throughput(top, samples)
-    _latency(below, sorted(latency * 1000 for latency in latencies))
+    places = figure.subplot_mosaic([["rates", "rates"], ["latency", "carriers"]], height_ratios=(1.15, 1), width_ratios=(1.7, 1))
+    _throughput(places["rates"], samples)
+    _latency(places["latency"], sorted(latency * 1000 for latency in latencies))
+    _carriers(places["carriers"], flights)
     figure.savefig(path)
 
 
@@ -52,8 +54,32 @@ def _throughput(axes: Any, samples: Sequence[Sample]) -> None:
     axes.step(times, rates, where="post", color=_WRITTEN, linewidth=1.8, label="written to Parquet by Spark")
     axes.set_xlim(0, samples[-1].at)
     axes.set_ylim(0)
+    _written_back(axes, samples)
     axes.set_xlabel("seconds since the start", color=_INK)
-    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, labelcolor=_INK, borderaxespad=0.2)
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, labelcolor=_INK, borderaxespad=0.2)
+
+
+def _written_back(axes: Any, samples: Sequence[Sample]) -> None:
+    """Mark the time from the last row in Parquet until the aggregates were found in Kafka."""
+    found_at = next((sample.at for sample in samples if sample.aggregates), None)
+    if found_at is None:
+        return
+    since = next(sample.at for sample in samples if sample.written == samples[-1].written)
+    axes.axvspan(
+        since, found_at, color=_BACK, alpha=0.12, linewidth=0, label=f"{samples[-1].aggregates:,} aggregates written back to Kafka"
+    )
+
+
+def _carriers(axes: Any, flights: Mapping[str, int]) -> None:
+    """Draw the flights of each carrier, as they are in the topic of aggregates."""
+    _plain(axes, "What came back: flights of each carrier", "")
+    ordered = sorted(flights.items(), key=lambda each: each[1])
+    bars = axes.barh([carrier for carrier, _ in ordered], [count for _, count in ordered], color=_BACK, alpha=0.75)
+    axes.bar_label(bars, [f"{count:,}" for _, count in ordered], padding=4, fontsize=8.5, color=_INK)
+    axes.grid(visible=False)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+    axes.margins(x=0.18)
 
 
 def _rates(samples: Sequence[Sample], count: Callable[[Sample], int]) -> tuple[list[float], list[float]]:

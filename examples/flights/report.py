@@ -50,11 +50,28 @@ class Round:
         ]
 
 
+@dataclass(frozen=True)
+class WrittenBack:
+    """Holds the aggregates that a reader of committed records finds in their topic, after the first and after the second write."""
+
+    once: int
+    again: int
+    expected: int
+
+    def lines(self) -> list[tuple[str, int, int]]:
+        """Return each figure with its expected value."""
+        return [
+            ("aggregates in topic", self.once, self.expected),
+            ("after the second write", self.again, self.expected),
+        ]
+
+
 @dataclass
 class Findings:
     """Holds all counts and comparisons."""
 
     rounds: list[Round] = field(default_factory=list)
+    written_back: WrittenBack | None = None
     stages: list[tuple[str, float, int]] = field(default_factory=list)  # name, seconds, records
     faults: list[str] = field(default_factory=list)
 
@@ -65,13 +82,21 @@ class Findings:
     def add(self, one: Round) -> None:
         """Note a round, and its figures that differ from the expected ones."""
         self.rounds.append(one)
-        self.faults += [f"{name}: {found:,}, expected {expected:,}" for name, found, expected in one.lines() if found != expected]
+        self._check(one.lines())
 
-    def compare(self, what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        """Note each key on which Spark's files and the source differ."""
+    def add_written_back(self, aggregates: WrittenBack) -> None:
+        """Note the aggregates in their topic, and the figures that differ from the expected ones."""
+        self.written_back = aggregates
+        self._check(aggregates.lines())
+
+    def _check(self, lines: list[tuple[str, int, int]]) -> None:
+        self.faults += [f"{name}: {found:,}, expected {expected:,}" for name, found, expected in lines if found != expected]
+
+    def compare(self, what: str, found: Mapping[str, Any], expected: Mapping[str, Any], place: str = "Parquet") -> None:
+        """Note each key on which `place` and the source differ."""
         for key in sorted(found.keys() | expected.keys()):
             if found.get(key) != expected.get(key):
-                self.faults.append(f"{what} {key}: Parquet has {found.get(key)}, the source {expected.get(key)}")
+                self.faults.append(f"{what} {key}: {place} has {found.get(key)}, the source {expected.get(key)}")
 
     def balance(self) -> Table:
         """Return the table of the records' results."""
@@ -84,6 +109,9 @@ class Findings:
         for lines in zip(*(one.lines() for one in self.rounds), strict=True):
             cells = [cell for _, found, expected in lines for cell in (f"{found:,}", f"{expected:,}", _mark(found == expected))]
             table.add_row(lines[0][0], *cells)
+        for name, found, expected in self.written_back.lines() if self.written_back is not None else ():
+            elsewhere = ("",) * 3 * (len(self.rounds) - 1)
+            table.add_row(name, *elsewhere, f"{found:,}", f"{expected:,}", _mark(found == expected))
         return table
 
     def speed(self) -> Table:
@@ -100,12 +128,13 @@ class Findings:
         if self.faults:
             return "[bold red]It does not balance:[/]\n" + "\n".join(f"  {fault}" for fault in self.faults)
         rows = sum(one.report.written for one in self.rounds)
-        return f"[bold green]It balances:[/] {rows:,} flights, and the sums of {', '.join(MEASURES)} of each carrier, equal the source."
+        return f"[bold green]It balances:[/] {rows:,} flights, and the sums of {', '.join(MEASURES)} of each carrier, equal the source, in Parquet and in the topic of aggregates."
 
     def as_json(self) -> dict[str, Any]:
         """Return the same data for programs."""
         return {
             "rounds": [{name: found for name, found, _ in one.lines()} for one in self.rounds],
+            "written back": {} if self.written_back is None else {name: found for name, found, _ in self.written_back.lines()},
             "stages": [{"stage": name, "seconds": round(seconds, 3), "records": records} for name, seconds, records in self.stages],
             "faults": self.faults,
         }

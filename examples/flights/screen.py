@@ -33,6 +33,7 @@ class Sample(NamedTuple):
     sent: int
     acknowledged: int
     written: int
+    aggregates: int
 
 
 class Bars:
@@ -80,7 +81,8 @@ class Bars:
             await asyncio.sleep(_TICK_SECONDS)
 
     def _look(self) -> None:
-        now = Sample(perf_counter() - self._started_at, self._account.sent, self._account.acknowledged, self._landing.written)
+        account, landing = self._account, self._landing
+        now = Sample(perf_counter() - self._started_at, account.sent, account.acknowledged, landing.written, landing.aggregates)
         self.samples.append(now)
         for bar, count in ((self._sent, now.sent), (self._acknowledged, now.acknowledged), (self._rows, now.written)):
             self._progress.update(bar, completed=count, shown=f"{count:,}")

@@ -116,6 +116,11 @@ def totals(rows: int) -> dict[str, Totals]:
     return {carrier: Totals(*counts) for carrier, counts in sums.items()}
 
 
+def days(rows: int) -> int:
+    """Return in how many combinations of carrier and day the first `rows` flights are."""
+    return len({(row["carrier"], row["year"], row["month"], row["day"]) for row in islice(_rows(), rows)})
+
+
 def reasons() -> dict[str, int]:
     """Return the number of malformed values that Spark must find for each reason."""
     return dict(Counter(reason for reason, _ in islice(_cycle(), MALFORMED)))
