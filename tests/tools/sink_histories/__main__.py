@@ -17,6 +17,7 @@ from collections import Counter
 from tests.tools.sink_histories.on_fake import run_on_fake
 from tests.tools.sink_histories.on_model import run_on_model
 
+_TOLD_EVERY = 10_000
 RUNNERS = {"model": run_on_model, "fake": run_on_fake}
 
 
@@ -39,6 +40,8 @@ def main() -> int:
         if history.violations:
             wrong += 1
             print(f"seed {seed}: {history.plan if chosen.tell else ''}", *history.violations, sep="\n    ")
+        if (seed - first + 1) % _TOLD_EVERY == 0:
+            print(f"{seed - first + 1:,} histories so far", file=sys.stderr)
         if wrong >= chosen.most:
             break
     seconds = time.monotonic() - began
