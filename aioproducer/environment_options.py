@@ -42,18 +42,21 @@ def environment_options(prefix: str, table: Mapping[str, Option], environ: Mappi
         ConfigError: a variable of `AIOPRODUCER_` is no option (the text has the nearest), or one of `prefix` is not text.
     """
     beginning = prefix if prefix.endswith("_") or not prefix else f"{prefix}_"
+    variables = os.environ if environ is None else environ
+    shared, ours = _hidden(variables, beginning, table), _hidden(variables, _OURS, table)
     # From here on no frame holds the secrets of the environment.
-    shared = _hidden(os.environ if environ is None else environ, beginning, table)
-    ours = _hidden(os.environ if environ is None else environ, _OURS, table)
-    del environ
-    for name in ours:
-        if known_name(name, table) is None and name.upper() not in _OF_THE_BUILD:
-            raise ConfigError(f"{_OURS}{name.upper()}: {say_unknown(name, table, dotted=False)}")
-    left_out = [name for name in shared if known_name(name, table) is None] if beginning != _OURS else []
-    if left_out:
-        listed = ", ".join(f"{beginning}{name.upper()}" for name in sorted(left_out))
-        _log.info("No option of a producer, and left out: %s", listed)
+    del environ, variables
+    unknown = next((name for name in ours if known_name(name, table) is None and name.upper() not in _OF_THE_BUILD), None)
+    if unknown is not None:
+        raise ConfigError(f"{_OURS}{unknown.upper()}: {say_unknown(unknown, table, dotted=False)}")
+    if beginning != _OURS:
+        _report(sorted(f"{beginning}{name.upper()}" for name in shared if known_name(name, table) is None))
     return {name: value for name, value in (shared | ours).items() if known_name(name, table) is not None}
+
+
+def _report(left_out: list[str]) -> None:
+    if left_out:
+        _log.info("No option of a producer, and left out: %s", ", ".join(left_out))
 
 
 def _hidden(environ: Mapping[str, str], beginning: str, table: Mapping[str, Option]) -> dict[str, Any]:

@@ -56,13 +56,11 @@ class RunsTransactions(ABC):
             The errors of `func`: the transaction was aborted.
         Cancellation: as for `transaction`; `func` does not run again.
         """
-        most = exact_int(attempts)
-        if most is None or most < 1:
-            raise UsageError(f"attempts={attempts!r}: it is a number from 1 on")
+        most = _checked(attempts)
         failed: TransactionAbortable | DeliveryError | None = None
         for attempt in range(most):
             if failed is not None:
-                await asyncio.sleep(min(self.config.retry_backoff_ms * 2.0 ** (attempt - 1), self.config.retry_backoff_max_ms) / 1000)
+                await self._pause(attempt)
             is_begun = False
             try:
                 async with self.transaction():
@@ -79,6 +77,18 @@ class RunsTransactions(ABC):
                 break
         assert failed is not None
         raise failed
+
+    async def _pause(self, attempt: int) -> None:
+        """Wait before an attempt; the first one is 0."""
+        pause_ms = min(self.config.retry_backoff_ms * 2.0 ** (attempt - 1), self.config.retry_backoff_max_ms)
+        await asyncio.sleep(pause_ms / 1000)
+
+
+def _checked(attempts: Any) -> int:
+    number = exact_int(attempts)
+    if number is None or number < 1:
+        raise UsageError(f"attempts={attempts!r}: it is a number from 1 on")
+    return number
 
 
 def _is_worth_another(error: TransactionAbortable | DeliveryError) -> bool:

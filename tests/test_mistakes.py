@@ -205,11 +205,19 @@ MISTAKES = [
     ),
     # serializers and partitioners
     Mistake(
-        "serializer raises", lambda p: p.send("orders", 1), "SerializationError", "raised KeyError on a int", {"value_serializer": raising}
+        "serializer raises",
+        lambda p: p.send("orders", 1),
+        "SerializationError",
+        r"raised KeyError in .* on a int",
+        {"value_serializer": raising},
     ),
     Mistake("serializer text", lambda p: p.send("orders", 1), "SerializationError", "gave str .*not bytes", {"value_serializer": str}),
     Mistake(
-        "serializer later", lambda p: p.send("orders", 1), "SerializationError", "gave coroutine .*not bytes", {"value_serializer": later}
+        "serializer later",
+        lambda p: p.send("orders", 1),
+        "SerializationError",
+        "gave coroutine .*not bytes: await in your code",
+        {"value_serializer": later},
     ),
     Mistake(
         "partitioner raises", lambda p: p.send("orders", b"v"), "UsageError", "the partitioner raised KeyError", {"partitioner": raising}
