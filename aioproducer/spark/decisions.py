@@ -44,6 +44,7 @@ __all__ = [
     "decided_entry",
     "has_rows",
     "is_committed",
+    "is_entry_committed",
     "judge",
     "lost",
     "not_decided",
@@ -126,6 +127,17 @@ def is_committed(name: str, mark: Mark | None, batch: int) -> bool:
     if mark is not None and mark.batch > batch:
         raise _too_old(name, batch, mark.batch)
     return mark is not None and mark.batch == batch
+
+
+def is_entry_committed(name: str, mark: Mark | None, batch: int, entry: Entry) -> bool:
+    """Return whether the rows of a decided transaction are committed, although the coordinator refuses to commit it.
+
+    A mark of the batch is not enough: a driver that stood still may find the mark of a later decision, which spread the rows otherwise.
+
+    Raises:
+        CheckpointTooOld: the task has committed a later batch.
+    """
+    return is_committed(name, mark, batch) and mark is not None and mark[1:] == entry[1:]
 
 
 def _too_old(name: str, batch: int, latest: int) -> CheckpointTooOld:

@@ -105,7 +105,7 @@ class TaskTransaction:
         decision = await ledger.decision(stable=False, since=self._batch)
         entry = decided_entry(ledger.name.text, decision, self._batch, self._task)
         self._saw_decision = decision is not None and decision.batch == self._batch
-        return entry is not None and await ledger.commits(self._batch, self._task, entry.prepared) is None
+        return entry is not None and await ledger.commits(self._batch, self._task, entry) is None
 
     async def begin(self) -> Producer | None:
         """Abort and fence earlier attempts, and begin a transaction. Returns its producer; None: the mark says that the rows are committed.
@@ -229,7 +229,7 @@ async def _committed(ledger: Ledger, decision: Decision | None, batch: int, repo
 
     async def one(task: int) -> None:
         entry = decision.entry(task)
-        if entry is not None and await ledger.commits(batch, task, entry.prepared) is None:
+        if entry is not None and await ledger.commits(batch, task, entry) is None:
             committed.add(task)
 
     await ledger.each(one, unsettled(decision, batch, reports))
@@ -253,7 +253,7 @@ async def _end(ledger: Ledger, decision: Decision, tasks: Iterable[int], reached
         if entry is None:
             raise AssertionError(f"task {task} has no transaction")
         try:
-            refusal = await ledger.commits(decision.batch, task, entry.prepared)
+            refusal = await ledger.commits(decision.batch, task, entry)
         except KafkaError as error:
             errors.append(error)
             return

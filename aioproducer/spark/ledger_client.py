@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aioproducer.errors import BrokerError, KafkaError, ProducerFenced, TransactionError, UsageError
 from aioproducer.producer import Producer
 
-from .decisions import AnotherDriver, is_committed
-from .ledger import Decision, Mark, QueryName, TornDecision, decode_decision, decode_mark, decode_parts, encode_decision
+from .decisions import AnotherDriver, is_entry_committed
+from .ledger import Decision, Entry, Mark, QueryName, TornDecision, decode_decision, decode_mark, decode_parts, encode_decision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -98,19 +98,19 @@ class Ledger:
         position = await self.resolver.committed_offset(group, self.topic, stable=stable)
         return None if position is None else decode_mark(group, position)
 
-    async def commits(self, batch: int, task: int, prepared: PreparedTransaction) -> str | None:
+    async def commits(self, batch: int, task: int, entry: Entry) -> str | None:
         """Commit a decided transaction. Returns None if it is committed, now or before; else the coordinator's definite answer.
 
         A fenced producer may have committed before, which its mark says. No stable read: a newer attempt may hold an open transaction. After
         a definite answer no marker of this transaction is outstanding.
         """
         try:
-            await self.resolver.commit(prepared)
+            await self.resolver.commit(entry.prepared)
         except BrokerError as error:
             if error.name not in _ENDED:
                 raise
             mark = await self.mark(task, stable=False)
-            return None if is_committed(self.name.text, mark, batch) else error.name
+            return None if is_entry_committed(self.name.text, mark, batch, entry) else error.name
         return None
 
     async def abort(self, transactions: Iterable[PreparedTransaction]) -> None:

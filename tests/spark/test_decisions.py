@@ -18,6 +18,7 @@ from aioproducer.spark.decisions import (
     Verdict,
     decided_entry,
     is_committed,
+    is_entry_committed,
     judge,
     lost,
     not_decided,
@@ -77,6 +78,15 @@ def test_what_a_mark_means(marked: int | None, expected: bool | None) -> None:
             is_committed(NAME, mark, BATCH)
     else:
         assert is_committed(NAME, mark, BATCH) is expected
+
+
+@pytest.mark.parametrize("what", range(4))
+def test_a_mark_of_other_rows_is_not_that_of_a_decided_transaction(what: int) -> None:
+    """Rows, bytes and checksum, each alone; and the mark of an earlier batch."""
+    same = Mark(BATCH, *entry(0)[1:])
+    assert is_entry_committed(NAME, same, BATCH, entry(0))
+    assert not is_entry_committed(NAME, Mark(*(one - (at == what) for at, one in enumerate(same))), BATCH, entry(0))
+    assert not is_entry_committed(NAME, None, BATCH, entry(0))
 
 
 # The driver

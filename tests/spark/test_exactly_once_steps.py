@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from scenarios.whole import jumping
@@ -256,7 +256,45 @@ async def test_a_fenced_transaction_may_be_committed(version: int) -> None:
             assert report.prepared is not None
             await (place.clients.resolver.commit if is_commit else place.clients.resolver.abort)(report.prepared)
             assert (await TaskTransaction(place.ledger(), batch, 0).begin() is None) is is_commit
-            assert await place.ledger().commits(batch, 0, report.prepared) == (None if is_commit else "PRODUCER_FENCED")
+            entry = ledger_module.Entry(report.prepared, report.rows, report.bytes, report.checksum)
+            assert await place.ledger().commits(batch, 0, entry) == (None if is_commit else "PRODUCER_FENCED")
+
+
+@VERSIONS
+@jumping
+async def test_a_mark_of_a_later_decision_is_not_that_of_this_one(version: int) -> None:
+    """A driver stands still after its decision until it timed out; the next one decides for other tasks, and dies half way.
+
+    The first wakes up: task 0 is committed, but not with its rows, so its batch is not over.
+    """
+    async with placed(version) as place:
+        reports = await place.tasks(0, 4)
+
+        async def next_driver() -> None:
+            await asyncio.sleep(61.0)
+            later = await place.tasks(0, 2, 2)
+            ledger = place.ledger()
+            async with ledger.lock() as driver:
+                entries = [ledger_module.Entry(one.prepared, one.rows, one.bytes, one.checksum) for one in later if one.prepared]
+                await ledger.decide(driver, ledger_module.Decision(0, tuple(entries)))
+            await place.clients.resolver.commit(entries[0].prepared)
+            await asyncio.sleep(61.0)
+
+        ledger = place.ledger()
+        stands_still = ledger.decide
+
+        class Slow(type(ledger)):  # type: ignore[misc]
+            async def decide(self, driver: Any, decision: ledger_module.Decision) -> None:
+                await stands_still(driver, decision)
+                await next_driver()
+
+        slow = Slow(ledger.name, ledger.topic, ledger.config, ledger.resolver, ledger.make_producer, 1)
+        with pytest.raises(Lost, match="task 0 were ended"):
+            await commit_batch(slow, 0, reports)
+        with pytest.raises(HalfCommitted, match="run it with 2 once"):
+            await place.commit(0, await place.tasks(0, 4))
+        await place.commit(0, await place.tasks(0, 2, 2))
+        assert place.rows() == rows_of(0, 0, 1)
 
 
 @jumping

@@ -133,14 +133,14 @@ SINK: Final = (
     Mutant(
         "a-fenced-answer-is-a-loss",
         "spark/ledger_client.py",
-        "return None if is_committed(self.name.text, mark, batch) else error.name",
+        "return None if is_entry_committed(self.name.text, mark, batch, entry) else error.name",
         "return error.name",
         (_STEPS,),
     ),
     Mutant(
         "a-fenced-answer-is-a-commit",
         "spark/ledger_client.py",
-        "return None if is_committed(self.name.text, mark, batch) else error.name",
+        "return None if is_entry_committed(self.name.text, mark, batch, entry) else error.name",
         "return None",
         (_STEPS, _HISTORIES),
     ),
@@ -177,6 +177,13 @@ SINK: Final = (
         "spark/exactly_once.py",
         "            decision = await ledger.decision(stable=True)\n            await ledger.abort",
         "            decision = await ledger.decision(stable=False)\n            await ledger.abort",
+        (_STEPS,),
+    ),
+    Mutant(
+        "any-mark-of-the-batch-is-a-commit",
+        "spark/decisions.py",
+        " and mark is not None and mark[1:] == entry[1:]",
+        "",
         (_STEPS,),
     ),
 )
