@@ -139,7 +139,9 @@ class SendColumns:
         Raises:
             UsageError: the first row's partition is negative.
         """
-        count = self._appender.partitions_of(topic)
+        routing = self._appender.partition_queues.routings.get(topic)
+        # 0: the topic is not known yet.
+        count = 0 if routing is None else len(routing.queues)
         try:
             exist, highest = known(piece.partitions, at, rows if count else 1, count)
         except BadRow as error:
