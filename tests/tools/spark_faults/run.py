@@ -1,0 +1,258 @@
+"""Runs a case: starts its query again until all input is through, kills what the case names, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import signal
+import sys
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.tools.spark_faults import processes
+from tests.tools.spark_faults.case import Result
+from tests.tools.spark_faults.count import count
+from tests.tools.spark_faults.faults import struck
+from tests.tools.spark_faults.job import Driver, Job, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.tools.spark_faults.case import Case, Kills, Kind, Run
+    from tests.tools.spark_faults.stage import Stage
+
+__all__ = ["CaseRun"]
+
+ROOT: Final = Path(__file__).parents[3]
+_PARTITIONS: Final = 6
+_POLL_SECONDS: Final = 0.05
+_MOST_RUNS: Final = 80
+_START_SECONDS: Final = 60.0
+_SAID: Final = 400
+_LEFT: Final = (0.0, 0.3, 2.0)  # seconds in which the processes of a killed driver live on
+
+
+class CaseRun:
+    """Runs one case.
+
+    Args:
+        case: the case.
+        stage: Kafka and Spark.
+        folder: for the query's files.
+        tell: shows a line of progress.
+    """
+
+    def __init__(self, case: Case, stage: Stage, folder: Path, tell: Callable[[str], None]) -> None:
+        self._case = case
+        self._stage = stage
+        self._folder = folder
+        self._tell = tell
+        self._sink = f"{case.name}-{uuid.uuid4().hex[:8]}"
+        self._random = random.Random(case.kills.seed if case.kills else 0)
+        self._killed: Counter[str] = Counter()
+        self._complaints: list[str] = []
+        self._errors: list[str] = []
+        self._runs = 0
+        self._left = 0.0
+
+    async def run(self) -> Result:
+        """Return what the case came to."""
+        began = time.monotonic()
+        await self._stage.create_topic(self._sink, _PARTITIONS)
+        stopped: list[asyncio.subprocess.Process] = []
+        for run in self._case.runs[:-1]:
+            await asyncio.sleep(run.after)
+            if run.is_stopped:
+                stopped.append(await self._start_and_stop(run))
+            else:
+                self._judge(run, await self._once(run))
+        await self._until_through(self._case.runs[-1])
+        for process in stopped:
+            await self._wake(process)
+        await self._stage.settle()
+        # in a thread: the consumer blocks, and the brokers' owner is in this loop
+        counted = await asyncio.to_thread(count, self._stage.bootstrap_servers, self._sink, self._case.rows)
+        faults = Counter(one.do for one in struck(self._folder)) + self._killed
+        seconds = time.monotonic() - began
+        return Result(
+            case=self._case,
+            struck=dict(faults),
+            runs=self._runs,
+            counted=counted,
+            seconds=seconds,
+            complaints=tuple(self._complaints),
+            errors=tuple(self._errors),
+        )
+
+    # --- runs
+
+    async def _until_through(self, run: Run) -> None:
+        await asyncio.sleep(run.after)
+        while self._runs < _MOST_RUNS:
+            outcome = await self._once(run)
+            if outcome is not None and not outcome.error:
+                return
+        self._complaints.append(f"not through after {_MOST_RUNS} runs")
+
+    def _judge(self, run: Run, outcome: Outcome | None) -> None:
+        """Note a complaint if a run ended in another way than the case says."""
+        error = "the driver died" if outcome is None else outcome.error
+        if bool(error) != run.dies:
+            self._complaints.append(f"run {self._runs} {'ended well' if run.dies else error[:_SAID]}")
+        elif not re.search(run.says, error):
+            self._complaints.append(f"run {self._runs} did not say {run.says!r} but: {error[:_SAID]}")
+
+    async def _once(self, run: Run) -> Outcome | None:
+        """Run the query once. Returns how it ended; None: its driver was killed."""
+        async with self._process(run) as process:
+            await self._watch(process)
+            # what a killed driver leaves may write on for a moment, as it does on other machines
+            await asyncio.sleep(self._left)
+            self._left = 0.0
+        if Driver.read(self._folder) is None:
+            log = (self._folder / "job.log").read_text(encoding="utf-8", errors="replace")
+            raise RuntimeError(f"run {self._runs} of {self._case.name} had no driver:\n{log[-_SAID * 5 :]}")
+        outcome = Outcome.read(self._folder)
+        error = "" if outcome is None else outcome.error
+        if error:
+            self._errors.append(_gist(error))
+        how = "killed" if outcome is None else f"failed: {_gist(error)[:120]}" if error else "through"
+        self._tell(f"{self._case.name}: run {self._runs} {how}; {sum(self._killed.values()) + len(struck(self._folder))} faults")
+        return outcome
+
+    async def _start_and_stop(self, run: Run) -> asyncio.subprocess.Process:
+        """Start a run, and stop all its processes when its fault has struck."""
+        process = await self._start(run)
+        try:
+            async with asyncio.timeout(self._case.seconds + _START_SECONDS):
+                while not struck(self._folder) and process.returncode is None:
+                    await asyncio.sleep(_POLL_SECONDS)
+        except BaseException:
+            processes.end_session(process.pid)
+            raise
+        processes.send_to_session(process.pid, signal.SIGSTOP)
+        self._killed["stop"] += 1
+        self._tell(f"{self._case.name}: run {self._runs} stopped")
+        return process
+
+    async def _wake(self, process: asyncio.subprocess.Process) -> None:
+        """Let a stopped run go on to its end, which must be a failure."""
+        for path in ("driver.json", "outcome.json"):
+            (self._folder / path).unlink(missing_ok=True)
+        processes.send_to_session(process.pid, signal.SIGCONT)
+        try:
+            async with asyncio.timeout(self._case.seconds + _START_SECONDS):
+                code = await process.wait()
+        finally:
+            processes.end_session(process.pid)
+        outcome = Outcome.read(self._folder)
+        self._errors.append(_gist(outcome.error) if outcome else f"exit status {code}")
+        if code == 0:
+            self._complaints.append("the stopped driver ended well")
+
+    async def _start(self, run: Run) -> asyncio.subprocess.Process:
+        for path in ("driver.json", "outcome.json"):
+            (self._folder / path).unlink(missing_ok=True)
+        self._job(run).write(self._folder)
+        self._runs += 1
+        env = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        with (self._folder / "job.log").open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.tools.spark_faults.job", str(self._folder)),
+                cwd=ROOT,
+                env=env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @contextlib.asynccontextmanager
+    async def _process(self, run: Run) -> AsyncIterator[asyncio.subprocess.Process]:
+        process = await self._start(run)
+        try:
+            yield process
+        finally:
+            processes.end_session(process.pid)
+            await process.wait()
+
+    def _job(self, run: Run) -> Job:
+        case = self._case
+        small = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"} if case.slow or case.poison else {}
+        return Job(
+            bootstrap_servers=self._stage.bootstrap_servers,
+            source=self._stage.source(case.rows),
+            sink=self._sink,
+            per_batch=case.per_batch,
+            format=case.format,
+            options={**case.options, **run.options},
+            source_options=run.source_options,
+            master=self._stage.master(case),
+            conf=small | dict(case.conf),
+            faults=run.faults,
+            poison=case.poison,
+            slow=case.slow,
+            limit=case.seconds,
+        )
+
+    # --- kills
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Return when the run has ended; kill what the case names meanwhile."""
+        kills = self._case.kills
+        killing = asyncio.create_task(self._kill(kills)) if kills else None
+        try:
+            async with asyncio.timeout(self._case.seconds + _START_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            self._complaints.append(f"run {self._runs} had not ended after {self._case.seconds + _START_SECONDS:g} s")
+        finally:
+            if killing:
+                killing.cancel()
+                await asyncio.wait([killing])
+
+    async def _kill(self, kills: Kills) -> None:
+        while sum(self._killed.values()) < kills.count:
+            end = sum(await self._stage.end_offsets(self._sink))
+            while sum(await self._stage.end_offsets(self._sink)) <= end:
+                await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(self._random.uniform(*kills.every))
+            kind = self._random.choice(kills.kinds)
+            if await self._kill_one(kind):
+                self._killed[kind] += 1
+
+    async def _kill_one(self, kind: Kind) -> bool:
+        """Kill a process of this kind. Returns whether there was one."""
+        driver = Driver.read(self._folder)
+        if kind == "broker":
+            return await self._stage.kill_a_broker(self._random)
+        if driver is None:
+            return False
+        roots = [driver.python, *self._stage.spark_workers]
+        match kind:
+            case "driver":
+                self._left = self._random.choice(_LEFT)
+                os.kill(driver.jvm, signal.SIGKILL)
+                return True
+            case "worker":
+                found = processes.workers(roots)
+            case "executor":
+                found = processes.executors(roots)
+        if not found:
+            return False
+        self._random.choice(found).kill()
+        return True
+
+
+def _gist(error: str) -> str:
+    """Return the line of an error that says most: that of the Python error within it, if there is one."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    python = [
+        line for line in lines if re.match(r"^[\w.]+(Error|Lost|Committed|Fenced|TooOld|Injected|Exception|Failed|Timeout)\b.*: ", line)
+    ]
+    return (python[-1] if python else lines[0] if lines else "")[:_SAID]
