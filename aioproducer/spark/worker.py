@@ -1,0 +1,183 @@
+"""Runs one event loop in a thread of each Python worker process, with the producers that the tasks of the process share.
+
+Spark forks a worker process for each task that runs at a time, and uses the process again for the next task. Connections stay open between
+tasks. A forked child has the objects of its parent but not its thread: it makes its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import importlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from aioproducer.config import ProducerConfig
+from aioproducer.errors import KafkaError, ProducerClosed
+from aioproducer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
+
+__all__ = ["Worker", "WorkerFailed", "worker"]
+
+T = TypeVar("T")
+_Key: TypeAlias = "tuple[tuple[str, str], ...]"
+# How often a waiting task looks whether the loop's thread is alive.
+_LOOK_SECONDS: Final = 1.0
+# Producers that are kept while no task uses them: a process serves one query for most of its life.
+_KEPT: Final = 4
+
+
+class WorkerFailed(KafkaError):
+    """Reports that the thread of the event loop has ended, so that nothing can be sent in this process any more."""
+
+
+class Worker:
+    """Holds the event loop of one process, its thread, and producers by their options.
+
+    Attributes:
+        pid: the process for which it was made.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name="aioproducer", daemon=True)
+        self._producers: dict[_Key, _Shared] = {}
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine on the loop. Returns its future, for `wait`."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def wait(self, future: concurrent.futures.Future[T]) -> T:
+        """Return the result of a coroutine that `submit` has started, for the thread of a task.
+
+        What the coroutine does has deadlines of its own. If the wait is interrupted, the coroutine is cancelled.
+
+        Raises:
+            WorkerFailed: the loop's thread has ended.
+            Any error of the coroutine.
+        """
+        try:
+            while not concurrent.futures.wait([future], _LOOK_SECONDS).done:
+                if not self._thread.is_alive():
+                    raise WorkerFailed("the thread of the event loop has ended: this Python worker sends nothing any more")
+        except BaseException:
+            future.cancel()
+            raise
+        return future.result()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns that runs on the loop; see `submit` and `wait`."""
+        return self.wait(self.submit(coroutine))
+
+    @contextlib.contextmanager
+    def lent(self, options: Mapping[str, str]) -> Iterator[Producer[Any, Any]]:
+        """Lend the started producer of some options to the thread of a task: one for all tasks. A producer that has failed is replaced.
+
+        Args:
+            options: Kafka's options, as `ProducerConfig.from_mapping` takes them.
+
+        Raises:
+            ConfigError: an option is bad, or a reference to a secret cannot be read.
+            BootstrapFailed: no broker answered.
+        """
+        key = tuple(sorted(options.items()))
+        producer = self.call(self._take(key))
+        try:
+            yield producer
+        finally:
+            self.call(self._give_back(key))
+
+    async def _take(self, key: _Key) -> Producer[Any, Any]:
+        shared = self._producers.pop(key, None) or _Shared(lambda: Producer(ProducerConfig.from_mapping(dict(key))))
+        # The one that was used last is at the end.
+        self._producers[key] = shared
+        shared.users += 1
+        try:
+            return await shared.started()
+        except BaseException:
+            await self._give_back(key)
+            raise
+
+    async def _give_back(self, key: _Key) -> None:
+        """End one use, and stop the producers that were not used for longest, beyond those that are kept."""
+        self._producers[key].users -= 1
+        idle = [one for one, shared in self._producers.items() if not shared.users]
+        for one in idle[: max(len(self._producers) - _KEPT, 0)]:
+            await self._producers.pop(one).stop()
+
+    def close(self) -> None:
+        """Stop every producer, and end the thread. For tests: a worker process just ends."""
+
+        async def stop() -> None:
+            while self._producers:
+                await self._producers.popitem()[1].stop()
+
+        self.call(stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Shared:
+    """Holds one producer, which the first of its users starts, and a new one after a failure."""
+
+    def __init__(self, make: Callable[[], Producer[Any, Any]]) -> None:
+        self.users = 0
+        self._make = make
+        self._producer: Producer[Any, Any] | None = None
+        self._lock = asyncio.Lock()
+
+    async def started(self) -> Producer[Any, Any]:
+        async with self._lock:
+            if self._producer is not None and not await _runs(self._producer):
+                await self.stop()
+            if self._producer is None:
+                producer = self._make()
+                await producer.start()
+                self._producer = producer
+            return self._producer
+
+    async def stop(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaError):
+                await producer.stop()
+
+
+async def _runs(producer: Producer[Any, Any]) -> bool:
+    try:
+        await producer.flush(timeout=0)
+    except ProducerClosed:
+        return False
+    return True
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop of uvloop if that is installed."""
+    try:
+        return importlib.import_module("uvloop").new_event_loop()  # type: ignore[no-any-return]
+    except ImportError:
+        return asyncio.new_event_loop()
+
+
+_lock: Final = threading.Lock()
+_worker: Worker | None = None
+
+
+def worker() -> Worker:
+    """Return the worker of this process, made by the first call in it."""
+    global _worker  # noqa: PLW0603  one for each process
+    with _lock:
+        if _worker is None or _worker.pid != os.getpid():
+            _worker = Worker()
+        return _worker
