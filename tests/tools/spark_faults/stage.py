@@ -13,10 +13,20 @@ from tests.tools.spark_cluster.standalone import Standalone
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
-    from typing import Self
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
+    from typing import Protocol, Self
 
     from tests.tools.spark_faults.case import Case, Kafka
+
+    class Broker(Protocol):
+        """What a case needs of a Kafka."""
+
+        @property
+        def bootstrap_servers(self) -> str: ...
+        async def create_topic(self, name: str, partitions: int) -> None: ...
+        async def end_offsets(self, topic: str) -> list[int]: ...
+
 
 __all__ = ["STANDALONE", "Stage", "fill"]
 
@@ -36,12 +46,14 @@ class Stage:
 
     Args:
         folder: for Spark's files.
+        make: returns a Kafka, which is entered.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, make: Callable[[Kafka], AbstractAsyncContextManager[Broker]] | None = None) -> None:
         self._folder = folder
+        self._make = make or _made
         self._stack = contextlib.AsyncExitStack()
-        self._kafka: KafkaServer | KafkaCluster | None = None
+        self._kafka: Broker | None = None
         self._spark: Standalone | None = None
         self._wants: tuple[Kafka, bool] | None = None
         self._filled: set[int] = set()
@@ -67,7 +79,7 @@ class Stage:
         wants = (case.kafka, case.master == STANDALONE)
         if wants != self._wants:
             await self._end()
-            self._kafka = await self._stack.enter_async_context(_made(case.kafka))
+            self._kafka = await self._stack.enter_async_context(self._make(case.kafka))
             if wants[1]:
                 # executors import the sink's faults from this tree
                 env = {"PYTHONPATH": str(_ROOT)}
@@ -110,7 +122,7 @@ class Stage:
             await self._kafka.restore()
 
     @property
-    def _running(self) -> KafkaServer | KafkaCluster:
+    def _running(self) -> Broker:
         assert self._kafka is not None, "`set_for` comes first"
         return self._kafka
 
