@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).parents[3]
 DEPENDENCIES: Final = ("anyio", "crc32c", "lz4", "zstandard", "pyarrow")
 """What the package imports on an executor that has the package from somewhere else."""
 _SECONDS: Final = 900.0
-_PLAIN: Final = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false"}
+_PLAIN: Final = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
 _COMPILED: Final = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}
 
 

@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], Non
             tell(line(result))
             for complaint in result.complaints:
                 tell(f"  {complaint}")
+            for error, times in Counter(result.errors).most_common():
+                tell(f"  {times} x {error}")
             keep(result)
     return results
 
