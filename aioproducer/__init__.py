@@ -76,6 +76,7 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
+    from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
 
     __version__: str
@@ -151,6 +152,7 @@ __all__ = [
     "WouldBlock",
     "build_info",
     "json_serializer",
+    "rows_checksum",
     "string_serializer",
 ]
 
@@ -193,6 +195,7 @@ _HOMES = {
     "TopicPartition": "model",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",
+    "rows_checksum": "row_checksum",
     "string_serializer": "serializers",
 }
 

@@ -246,7 +246,15 @@ class Producer(TransactionCalls, Generic[K, V]):
         return await self._running().send_many(topic, records, partial(Producer.send, self))
 
     async def send_columns(
-        self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
+        self,
+        topic: str,
+        *,
+        values: Any,
+        keys: Any = None,
+        partition: PartitionNumber | None = None,
+        timestamps_ms: Any = None,
+        headers: Any = None,
+        partitions: Any = None,
     ) -> Deliveries:
         """Queue the rows of Arrow columns, in order, from their buffers: no row becomes a Python object. Returns their deliveries.
 
@@ -258,7 +266,7 @@ class Producer(TransactionCalls, Generic[K, V]):
 
         The call waits as `send` does, at most `max_block_ms` for each window of rows (a MiB at most). The loop runs other tasks between
         windows. The caller must not change the columns before the call returns. Each column may be sliced, chunked independently, and
-        dictionary-encoded. There is no column of headers: `send_many` sends records with headers.
+        dictionary-encoded. `rows_checksum` of the same columns is a checksum of their rows.
 
         Args:
             topic: the topic of the rows.
@@ -269,19 +277,25 @@ class Producer(TransactionCalls, Generic[K, V]):
                 to the sticky partitions.
             partition: the partition of all rows; it takes precedence over their keys.
             timestamps_ms: an array of int64, in ms since the epoch, or of timestamps; or one number for all. None, and a null: now.
+            headers: an array of lists of structs with the fields `key` (string) and `value` (binary or string). A null list is none, a null
+                value is a header without a value; a null key or struct is an error. It needs pyarrow.
+            partitions: an array of integers, the partition of each row, which takes precedence over its key; a null is no partition. An
+                array of int32 or int64 that `__arrow_c_array__` exports is read without pyarrow. It excludes `partition`.
 
         Raises:
             UsageError: the columns are no such arrays, or differ in length; a row is damaged or impossible (the text names it); or
                 pyarrow is needed and not installed. Also for a producer with a serializer, because columns already hold bytes.
             RecordTooLarge: a row exceeds `max_request_size` bytes; the text names it.
+            MetadataTimeout: a row's partition did not come within `max_block_ms`; the text names the row and the partition.
             The other errors of `send`. All rows before it are queued: `Deliveries.of(error)` returns their deliveries.
         Cancellation: the same, with CancelledError.
 
         The log has the rows of one partition in their order, after the records that were sent to it before. Each row is sent as by
-        `send`, and as slowly: with interceptors, with a partitioner of your own, with keys and more than 256 partitions, and while a
-        circuit breaker sends keys to other partitions.
+        `send`, and as slowly: with interceptors, with a partitioner of your own, with keys or `partitions` and more than 256 partitions of
+        the topic, and while a circuit breaker sends keys to other partitions.
         """
-        return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, partial(Producer.send, self))
+        send = partial(Producer.send, self)
+        return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, headers, partitions, send)
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """Return an empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
 
-__all__ = ["BATCH_OVERHEAD", "RecordValidation", "check_batch", "check_partition", "check_records", "check_topic"]
+__all__ = ["BATCH_OVERHEAD", "RecordValidation", "check_batch", "check_columns", "check_partition", "check_records", "check_topic"]
 
 # Bytes of a batch's objects in `buffer_memory`, beside its records.
 BATCH_OVERHEAD: Final = 1024
@@ -64,10 +64,24 @@ def check_batch(topic: object, partition: object) -> tuple[str, int]:
     return name, number
 
 
+def check_columns(config: ProducerConfig, topic: str, *, partition: int | None, partitions: object, headers: object) -> None:
+    """Raise UsageError if there is a partition of all rows and a column of them, or headers that the record format does not have."""
+    if partition is not None and partitions is not None:
+        raise UsageError(f"partition={partition} for {topic!r} is the partition of all rows, and partitions are a column: give one of them")
+    if headers is not None:
+        _check_format(config)
+
+
 def check_records(records: object) -> None:
     """Raise UsageError unless the argument of `send_many` is an iterable of records."""
     if not isinstance(records, Iterable) or isinstance(records, (str, bytes, bytearray, memoryview, Mapping, Record)):
         raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
+
+
+def _check_format(config: ProducerConfig) -> None:
+    """Raise UsageError unless the record format of this producer has headers."""
+    if config.message_format_max < 2:
+        raise UsageError(f"headers need record format 2, and message_format_max={config.message_format_max}. Raise it, or send none.")
 
 
 R_co = TypeVar("R_co", covariant=True)
@@ -122,10 +136,8 @@ class RecordValidation(Generic[R_co]):
         headers = () if headers is None else headers
         key = serialize("key", self._serialize_key, topic, headers, key)
         value = serialize("value", self._serialize_value, topic, headers, value)
-        if headers and self._config.message_format_max < 2:
-            raise UsageError(
-                f"headers need record format 2, and message_format_max={self._config.message_format_max}. Raise it, or send none."
-            )
+        if headers:
+            _check_format(self._config)
         encoded = encode_headers(headers) if headers else NO_HEADERS
         size = size_limit(key, value, encoded)
         self.size(topic, size)

@@ -134,12 +134,14 @@ class Runtime:
         keys: Any,
         partition: PartitionNumber | None,
         timestamps_ms: Any,
+        headers: Any,
+        partitions: Any,
         send: Callable[..., Awaitable[Delivery]],
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
         columns = SendColumns(self._config, self.parts.appender, self.parts.accumulator, send)
-        return await columns.send(topic, values, keys, partition, timestamps_ms)
+        return await columns.send(topic, values, keys, partition, timestamps_ms, headers, partitions)
 
     @property
     def transaction_manager(self) -> TransactionManager:

@@ -22,8 +22,9 @@ from aioproducer.errors import ConfigError
 from aioproducer.net.certificate_validity import ends_at
 from aioproducer.net.cipher_suites import openssl_ciphers
 from aioproducer.net.daemon_thread import in_daemon_thread
-from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12, type_of
+from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12
 from aioproducer.net.tls import HandshakeTurns
+from aioproducer.store_types import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

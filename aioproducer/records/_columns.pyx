@@ -11,16 +11,15 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from cpython.pyport cimport PY_SSIZE_T_MAX
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
 
 from array import array as _array
 
-from aioproducer.records.plain_columns import BAD_OFFSETS, BAD_TIME, BadRow, Encoded
+from aioproducer.records.plain_columns import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
 from aioproducer.records.record_batch import MOMENT, varint
 
-__all__ = ["Moments", "Strings", "assign", "encode", "measure"]
+__all__ = ["Headers", "Moments", "Partitions", "Strings", "assign", "encode", "hash_rows", "known", "measure"]
 
 cdef extern from *:
     """
@@ -37,120 +36,13 @@ cdef array.array _INTS = _array("i")
 cdef array.array _SHORTS = _array("H")
 cdef array.array _LONGS = _array("q")
 _NO_DELTA = MOMENT[0]
-
-cdef enum:
-    # Java's DefaultRecord.MAX_RECORD_OVERHEAD.
-    _OVERHEAD = 21
-    # The most rows of one call of `assign`, which counts groups in 16 bits.
-    _MOST_ROWS = 65535
-
-cdef enum Trouble:
-    NONE
-    OFFSETS
-    TIME
-    ORDER
-
-cdef struct Bits:
-    # NULL: no row is null
-    const unsigned char* bits
-    Py_ssize_t first
-
-cdef struct Span:
-    Bits rows
-    const char* offsets
-    const char* data
-    int64_t size
-    bint is_large
-
-cdef struct Clock:
-    Bits rows
-    const char* data
-
-cdef struct Work:
-    Py_ssize_t count
-    Py_ssize_t size
-    int64_t base
-    int64_t latest
-    # the sizes of the first record's key and value
-    int64_t key_size
-    int64_t value_size
-    bint keys_differ
-    bint values_differ
-    bint moments_differ
-    Trouble trouble
-    # the row that has the trouble
-    Py_ssize_t row
-
-
-# The content of a row
-
-cdef inline bint _is_there(const Bits* rows, Py_ssize_t row) noexcept nogil:
-    cdef Py_ssize_t at = rows.first + row
-    return rows.bits == NULL or rows.bits[at >> 3] >> (at & 7) & 1
-
-
-cdef inline int64_t _find(const Span* column, Py_ssize_t row, const char** begin) noexcept nogil:
-    """Return the number of bytes of a row, and set `begin` to them. Returns -1 for null, and -2 if the row's offsets are wrong."""
-    cdef int64_t first, last
-    cdef int32_t short_first, short_last
-    cdef Py_ssize_t at = column.rows.first + row
-    if not _is_there(&column.rows, row):
-        return -1
-    if column.is_large:
-        memcpy(&first, column.offsets + at * 8, 8)
-        memcpy(&last, column.offsets + at * 8 + 8, 8)
-    else:
-        memcpy(&short_first, column.offsets + at * 4, 4)
-        memcpy(&short_last, column.offsets + at * 4 + 4, 4)
-        first, last = short_first, short_last
-    if not 0 <= first <= last <= column.size:
-        return -2
-    begin[0] = column.data + first
-    return last - first
-
-
-cdef inline int64_t _time(const Clock* clock, Py_ssize_t row, int64_t now_ms) noexcept nogil:
-    cdef int64_t moment
-    if not _is_there(&clock.rows, row):
-        return now_ms
-    memcpy(&moment, clock.data + (clock.rows.first + row) * 8, 8)
-    return moment
-
-
-cdef inline int _varint_size(uint64_t rest) noexcept nogil:
-    cdef int size = 1
-    while rest > 0x7F:
-        rest >>= 7
-        size += 1
-    return size
-
-
-cdef inline unsigned char* _put(unsigned char* out, uint64_t rest) noexcept nogil:
-    while rest > 0x7F:
-        out[0] = <unsigned char> (rest & 0x7F | 0x80)
-        rest >>= 7
-        out += 1
-    out[0] = <unsigned char> rest
-    return out + 1
-
-
-cdef inline uint64_t _zigzag(int64_t number) noexcept nogil:
-    return (<uint64_t> number << 1) ^ <uint64_t> (number >> 63)
-
-
-cdef inline int64_t _field_size(int64_t size) noexcept nogil:
-    return 1 if size < 0 else _varint_size(_zigzag(size)) + size
-
-
-cdef inline unsigned char* _put_field(unsigned char* out, const char* data, int64_t size) noexcept nogil:
-    out = _put(out, _zigzag(size))
-    if size > 0:
-        memcpy(out, data, size)
-        out += size
-    return out
-
+_TROUBLES = {OFFSETS: BAD_OFFSETS, TIME: BAD_TIME, NULL_HEADER: NO_HEADER, NULL_NAME: NO_NAME}
 
 # The columns
+
+cdef object _bad(Py_ssize_t row, Trouble trouble):
+    return BadRow(row, _TROUBLES[trouble])
+
 
 cdef int _hold(object buffer, Py_buffer* view, str what, int bits, Py_ssize_t first, Py_ssize_t rows) except -1:
     """Get a buffer's view, and check that the buffer has `bits` bits for each row."""
@@ -238,12 +130,134 @@ cdef class Moments:
         return moment
 
 
-cdef int _check(Strings values, Strings keys, Moments moments, Py_ssize_t at, Py_ssize_t end) except -1:
+cdef class Partitions:
+    """Holds a column of partitions; its arguments and errors are those of `plain_columns.Partitions`."""
+
+    cdef Py_buffer _validity, _data
+    cdef Clock numbers
+    cdef Py_ssize_t length
+
+    def __cinit__(self, validity, data, Py_ssize_t first, Py_ssize_t length, *, bint is_large):
+        _hold(data, &self._data, "partitions", 64 if is_large else 32, first, length)
+        if validity is not None:
+            _hold(validity, &self._validity, "validity bits", 1, first, length)
+        self.numbers.rows.bits = <const unsigned char*> self._validity.buf
+        self.numbers.rows.first = first
+        self.numbers.data = <const char*> self._data.buf
+        self.numbers.is_short = not is_large
+        self.length = length
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self._validity)
+        PyBuffer_Release(&self._data)
+
+    def __len__(self):
+        return self.length
+
+    def get(self, Py_ssize_t row):
+        """Return the partition of a row, or None for null."""
+        if not 0 <= row < self.length:
+            raise IndexError(row)
+        if not _is_there(&self.numbers.rows, row):
+            return None
+        return self.of(row)
+
+    cdef int64_t of(self, Py_ssize_t row) except -2:
+        """Return the partition of a row, or -1 for null."""
+        cdef int64_t number = _number(&self.numbers, row, -1)
+        if number < 0 and _is_there(&self.numbers.rows, row):
+            raise BadRow(row, bad_partition(number))
+        return number
+
+
+cdef class Headers:
+    """Holds a column of lists of headers; its arguments and errors are those of `plain_columns.Headers`."""
+
+    cdef Py_buffer _validity, _offsets, _pairs
+    cdef Lists lists
+    cdef Strings _names, _values
+    cdef Py_ssize_t length
+
+    def __cinit__(
+        self, validity, offsets, Py_ssize_t first, Py_ssize_t length, pairs, Strings names not None,
+        Strings values not None, *, bint is_large,
+    ):
+        if length < 0 or length == PY_SSIZE_T_MAX or names.length != values.length:
+            raise ValueError(f"a column of {length} rows, and headers of {names.length} names and {values.length} values")
+        _hold(offsets, &self._offsets, "offsets", 64 if is_large else 32, first, length + 1)
+        if validity is not None:
+            _hold(validity, &self._validity, "validity bits", 1, first, length)
+        if pairs is not None:
+            bits, self.lists.headers.first = pairs
+            _hold(bits, &self._pairs, "validity bits", 1, self.lists.headers.first, names.length)
+        self.lists.rows.rows.bits = <const unsigned char*> self._validity.buf
+        self.lists.rows.rows.first = first
+        self.lists.rows.offsets = <const char*> self._offsets.buf
+        self.lists.rows.size = names.length
+        self.lists.rows.is_large = is_large
+        self.lists.headers.bits = <const unsigned char*> self._pairs.buf
+        self.lists.names = names.span
+        self.lists.values = values.span
+        self._names = names
+        self._values = values
+        self.length = length
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self._validity)
+        PyBuffer_Release(&self._offsets)
+        PyBuffer_Release(&self._pairs)
+
+    def __len__(self):
+        return self.length
+
+    def get(self, Py_ssize_t row):
+        """Return the headers of a row as pairs, or None for null."""
+        if not 0 <= row < self.length:
+            raise IndexError(row)
+        cdef int64_t first = 0, index
+        cdef int64_t count = _range(&self.lists.rows, row, &first)
+        if count == -1:
+            return None
+        self.size_of(row)
+        try:
+            return [
+                (self._names.get(index).decode("utf-8", "surrogatepass"), self._values.get(index)) for index in range(first, first + count)
+            ]
+        except BadRow as error:
+            raise BadRow(row, error.what) from None
+
+    cdef int64_t size_of(self, Py_ssize_t row) except -1:
+        """Return the bytes of a row's headers with their number, after a check of the headers."""
+        cdef int64_t first = 0, index, count, size, place
+        cdef unsigned char high
+        cdef const char* data = NULL
+        cdef int64_t total = _headers_size(&self.lists, row)
+        if total < 0:
+            raise _bad(row, <Trouble> -total)
+        if total == 1:
+            return total
+        count = _range(&self.lists.rows, row, &first)
+        for index in range(first, first + count):
+            size = _find(&self.lists.names, index, &data)
+            high = 0
+            for place in range(size):
+                high |= <unsigned char> data[place]
+            if high > 0x7F:
+                try:
+                    data[:size].decode("utf-8", "surrogatepass")
+                except UnicodeDecodeError:
+                    raise BadRow(row, NO_TEXT) from None
+        return total
+
+
+cdef int _check(Strings values, Strings keys, Moments moments, Headers headers, Py_ssize_t at, Py_ssize_t end) except -1:
     cdef Py_ssize_t least = values.length
     if keys is not None:
         least = min(least, keys.length)
     if moments is not None:
         least = min(least, moments.length)
+    if headers is not None:
+        least = min(least, headers.length)
     if not 0 <= at <= end <= values.length or least < values.length:
         raise ValueError(f"there are no rows {at} to {end}")
     return 0
@@ -258,11 +272,12 @@ cdef Py_ssize_t _end(Py_ssize_t at, Py_ssize_t rows) noexcept:
 
 def measure(
     Strings values not None, Strings keys, Moments moments, Py_ssize_t at, Py_ssize_t rows, int64_t most, int64_t longest,
+    Headers headers=None,
 ):
     """Return the number of rows that fit, and an upper bound of their bytes, as `plain_columns.measure` does."""
-    _check(values, keys, moments, at, _end(at, rows))
+    _check(values, keys, moments, headers, at, _end(at, rows))
     cdef Py_ssize_t count = 0, row
-    cdef int64_t total = 0, size, key_size = -1, value_size
+    cdef int64_t total = 0, size, key_size = -1, value_size, headers_size = 1
     cdef const char* data = NULL
     for row in range(at, at + rows):
         if keys is not None:
@@ -276,7 +291,14 @@ def measure(
             if count:
                 break
             raise BadRow(row, BAD_TIME)
-        size = _OVERHEAD + _field_size(key_size) + _field_size(value_size) + 1
+        if headers is not None:
+            try:
+                headers_size = headers.size_of(row)
+            except BadRow:
+                if count:
+                    break
+                raise
+        size = _OVERHEAD + _field_size(key_size) + _field_size(value_size) + headers_size
         if count and (total + size > most or size > longest):
             break
         count += 1
@@ -287,60 +309,6 @@ def measure(
 
 
 # Encoding
-
-cdef void _encode(
-    const Span* values, const Span* keys, const Clock* clock, int64_t now_ms,
-    const int* order, Py_ssize_t length, Py_ssize_t at, Py_ssize_t end, unsigned char* out, Py_ssize_t room, Work* work,
-) noexcept nogil:
-    cdef Py_ssize_t row, index = 0
-    cdef int64_t key_size = -1, value_size, moment, delta, body, left = room
-    cdef const char* key = NULL
-    cdef const char* value = NULL
-    cdef unsigned char* begin = out
-    memset(work, 0, sizeof(Work))
-    work.base = work.latest = now_ms
-    while at < end:
-        row = at if order == NULL else order[at]
-        if not 0 <= row < length:
-            work.trouble, work.row = ORDER, row
-            break
-        if keys != NULL:
-            key_size = _find(keys, row, &key)
-        value_size = _find(values, row, &value)
-        if key_size == -2 or value_size == -2:
-            work.trouble, work.row = OFFSETS, row
-            break
-        moment = now_ms if clock == NULL else _time(clock, row, now_ms)
-        if moment < 0:
-            work.trouble, work.row = TIME, row
-            break
-        if index == 0:
-            work.base = work.latest = moment
-        delta = moment - work.base
-        body = 3 - 1 + _varint_size(_zigzag(delta)) + _varint_size(_zigzag(index)) + _field_size(key_size) + _field_size(value_size)
-        left -= _field_size(body)
-        if left < 0:
-            break
-        out = _put(out, _zigzag(body))
-        out[0] = 0
-        out = _put(out + 1, _zigzag(delta))
-        out = _put(out, _zigzag(index))
-        out = _put_field(out, key, key_size)
-        out = _put_field(out, value, value_size)
-        out[0] = 0
-        out += 1
-        if index == 0:
-            work.key_size, work.value_size = key_size, value_size
-        work.keys_differ |= key_size != work.key_size
-        work.values_differ |= value_size != work.value_size
-        work.moments_differ |= delta != 0
-        if moment > work.latest:
-            work.latest = moment
-        index += 1
-        at += 1
-    work.count = index
-    work.size = out - begin
-
 
 cdef object _sizes(const Span* column, int64_t size, bint differ, const int* order, Py_ssize_t at, Py_ssize_t count):
     """Return the size of each record's key or value, or as a varint the size that all have in common."""
@@ -368,18 +336,19 @@ cdef object _deltas(const Clock* clock, int64_t now_ms, int64_t base, const int*
 
 def encode(
     Strings values not None, Strings keys, Moments moments, int64_t now_ms,
-    array.array order, Py_ssize_t at, Py_ssize_t end, Py_ssize_t room,
+    array.array order, Py_ssize_t at, Py_ssize_t end, Py_ssize_t room, Headers headers=None,
 ):
     """Encode rows as the records of a batch, as `plain_columns.encode` does."""
     cdef Work work
     cdef const int* rows = NULL
     cdef const Span* key_span = NULL
     cdef const Clock* clock = NULL
+    cdef const Lists* lists = NULL
     cdef bytes payload
     if order is None:
-        _check(values, keys, moments, at, end)
+        _check(values, keys, moments, headers, at, end)
     else:
-        _check(values, keys, moments, 0, values.length)
+        _check(values, keys, moments, headers, 0, values.length)
         if order.typecode != "i" or not 0 <= at <= end <= len(order):
             raise ValueError(f"there are no rows {at} to {end} among {len(order)}")
         rows = order.data.as_ints
@@ -389,15 +358,15 @@ def encode(
         key_span = &keys.span
     if moments is not None:
         clock = &moments.clock
+    if headers is not None:
+        lists = &headers.lists
     # a new bytes object may be written to while no other code has it; the records take fewer bytes than their bound
     payload = PyBytes_FromStringAndSize(NULL, room)
     _encode(
-        &values.span, key_span, clock, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(payload), room, &work
+        &values.span, key_span, clock, lists, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(payload), room, &work
     )
     if work.trouble != NONE:
-        if work.trouble == ORDER:
-            raise IndexError(work.row)
-        raise BadRow(work.row, BAD_TIME if work.trouble == TIME else BAD_OFFSETS)
+        raise IndexError(work.row) if work.trouble == ORDER else _bad(work.row, work.trouble)
     payload = PyBytes_FromStringAndSize(PyBytes_AS_STRING(payload), work.size)
     if work.count == 0:
         return Encoded(0, b"", now_ms, now_ms, b"", b"", _NO_DELTA)
@@ -414,37 +383,40 @@ def encode(
 
 # Partitions
 
-cdef inline uint32_t _word(const unsigned char* data) noexcept nogil:
-    return data[0] | <uint32_t> data[1] << 8 | <uint32_t> data[2] << 16 | <uint32_t> data[3] << 24
+def known(Partitions column not None, Py_ssize_t at, Py_ssize_t rows, int64_t partitions):
+    """Return the number of rows whose partitions exist, and the highest one, as `plain_columns.known` does."""
+    cdef Py_ssize_t index
+    cdef int64_t highest = -1, number
+    if not (0 <= rows and 0 <= at <= column.length - rows):
+        raise ValueError(f"there are no rows {at} to {at + rows}")
+    for index in range(rows):
+        try:
+            number = column.of(at + index)
+        except BadRow:
+            if index:
+                return index, highest
+            raise
+        if number >= partitions:
+            return max(index, 1), highest if index else number
+        highest = max(highest, number)
+    return rows, highest
 
 
-cdef uint32_t _murmur2(const unsigned char* data, int64_t size) noexcept nogil:
-    cdef uint32_t hashed = <uint32_t> 0x9747B28C ^ <uint32_t> size, word
-    cdef uint32_t factor = <uint32_t> 0x5BD1E995
-    while size >= 4:
-        word = _word(data) * factor
-        hashed = hashed * factor ^ (word ^ word >> 24) * factor
-        data += 4
-        size -= 4
-    if size == 3:
-        hashed ^= <uint32_t> data[2] << 16
-    if size >= 2:
-        hashed ^= <uint32_t> data[1] << 8
-    if size >= 1:
-        hashed = (hashed ^ data[0]) * factor
-    hashed = (hashed ^ hashed >> 13) * factor
-    return hashed ^ hashed >> 15
-
-
-def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t partitions, Py_ssize_t nobodys=-1):
-    """Group rows by the partitions of their keys, as `core.key_grouping.plain_assign` does."""
-    cdef Py_ssize_t index, groups = 0, place
-    cdef int64_t size
+def assign(
+    Strings keys, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t partitions, Py_ssize_t nobodys=-1, Partitions column=None,
+):
+    """Group rows by their partitions or those of their keys, as `core.key_grouping.plain_assign` does."""
+    cdef Py_ssize_t index, groups = 0, place, length = PY_SSIZE_T_MAX
+    cdef int64_t size, number = -1
     cdef const char* data = NULL
     # 1 + the group's number by partition, and after the partitions that of null keys; 0: no group yet
     cdef int* numbers
     cdef array.array picks, order
-    if not (0 <= rows <= _MOST_ROWS and 1 <= partitions < INT32_MAX and -1 <= nobodys < partitions and 0 <= at <= keys.length - rows):
+    if keys is not None:
+        length = keys.length
+    if column is not None:
+        length = min(length, column.length)
+    if not (0 <= rows <= _MOST_ROWS and 1 <= partitions < INT32_MAX and -1 <= nobodys < partitions and 0 <= at <= length - rows):
         raise ValueError(f"{rows} rows for {partitions} partitions")
     picks = array.clone(_SHORTS, rows, zero=False)
     order = array.clone(_INTS, rows, zero=False)
@@ -457,10 +429,16 @@ def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t par
         raise MemoryError
     try:
         for index in range(rows):
-            size = _find(&keys.span, at + index, &data)
+            if column is not None:
+                number = column.of(at + index)
+            size = -1 if keys is None or number >= 0 else _find(&keys.span, at + index, &data)
             if size == -2:
-                raise BadRow(at + index, BAD_OFFSETS)
-            if size < 0:
+                raise _bad(at + index, OFFSETS)
+            if number >= partitions:
+                raise BadRow(at + index, bad_partition(number))
+            if number >= 0:
+                place = <Py_ssize_t> number
+            elif size < 0:
                 place = partitions if nobodys < 0 else nobodys
             else:
                 place = <Py_ssize_t> ((_murmur2(<const unsigned char*> data, size) & 0x7FFFFFFF) % <uint32_t> partitions)
@@ -482,3 +460,50 @@ def assign(Strings keys not None, Py_ssize_t at, Py_ssize_t rows, Py_ssize_t par
         order.data.as_ints[place] = <int> (at + index)
         behind[picks.data.as_ushorts[index]] += 1
     return picks, parts, order, [behind[index] for index in range(groups)]
+
+
+# The checksum
+
+def hash_rows(
+    Strings values not None, Strings keys, Moments moments, Headers headers, Partitions partitions, int64_t moment,
+    Py_ssize_t at, Py_ssize_t rows,
+):
+    """Return the sum of the hashes of rows, as `plain_columns.hash_rows` does."""
+    _check(values, keys, moments, headers, at, _end(at, rows))
+    if partitions is not None and partitions.length < at + rows:
+        raise ValueError(f"there are no rows {at} to {at + rows}")
+    cdef Py_ssize_t row
+    cdef int64_t key_size = -1, value_size, time, first = 0, index, count
+    cdef const char* data = NULL
+    cdef const char* key = NULL
+    cdef Hash hashed
+    cdef uint64_t total = 0
+    for row in range(at, at + rows):
+        hashed.next, hashed.last = 0, <uint64_t> 0x9E3779B185EBCA87
+        value_size = _find(&values.span, row, &data)
+        if keys is not None:
+            key_size = _find(&keys.span, row, &key)
+        if key_size == -2 or value_size == -2:
+            raise _bad(row, OFFSETS)
+        _add_bytes(&hashed, data, value_size)
+        _add_bytes(&hashed, key, key_size)
+        if headers is not None and headers.size_of(row) > 1:
+            count = _range(&headers.lists.rows, row, &first)
+            _add_word(&hashed, <uint64_t> count << 2 | 1)
+            for index in range(first, first + count):
+                count = _find(&headers.lists.names, index, &data)
+                _add_bytes(&hashed, data, count)
+                count = _find(&headers.lists.values, index, &data)
+                _add_bytes(&hashed, data, count)
+        time = moment if moments is None else _time(&moments.clock, row, -1)
+        if time >= 0:
+            _add_word(&hashed, 2)
+            _add_word(&hashed, <uint64_t> time)
+        elif moments is not None and _is_there(&moments.clock.rows, row):
+            raise _bad(row, TIME)
+        time = -1 if partitions is None else partitions.of(row)
+        if time >= 0:
+            _add_word(&hashed, 3)
+            _add_word(&hashed, <uint64_t> time)
+        total += _mix(_mix(hashed.next) + hashed.last)
+    return total

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import UsageError
 from aioproducer.number_conversion import exact_int
-from aioproducer.records.columns import BadRow, Moments, Strings
+from aioproducer.records.columns import BadRow, Headers, Moments, Partitions, Strings
 from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ _STEP: Final = 16_384
 _BYTES: Final = 4_194_304
 # A chunk of fewer rows is joined to the next ones.
 _TINY: Final = 4096
+_OTHERS: Final = ("keys", "timestamps_ms", "headers", "partitions")
+# Types of a header's fields: of its key, of its value, and those that need no conversion.
+_TEXTS: Final = frozenset({"string", "large_string", "string_view", "null"})
+_CONTENTS: Final = frozenset({*_TEXTS, "binary", "large_binary", "binary_view", "fixed_size_binary"})
+_READY: Final = frozenset({"string", "large_string", "binary", "large_binary"})
 _DOORS: Final = ("__arrow_c_array__", "__arrow_array__")
 
 
@@ -44,9 +49,11 @@ class Piece(NamedTuple):
     values: Any
     keys: Any
     moments: Any
+    headers: Any = None
+    partitions: Any = None
 
-    def row(self, at: int) -> tuple[bytes | None, bytes | None, int | None]:
-        """Return value, key and time of one row.
+    def row(self, at: int) -> tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]] | None, int | None]:
+        """Return value, key, time, headers and partition of one row.
 
         Raises:
             UsageError: the row cannot be a record.
@@ -67,6 +74,8 @@ class Table:
     Args:
         values, keys: arrays of bytes; keys of None: the records have no keys.
         timestamps_ms: an array, a number or a datetime for all rows, or None.
+        headers: an array of lists of structs of key and value, or None.
+        partitions: an array of integers, or None.
 
     Attributes:
         has_keys: True if there is a column of keys.
@@ -76,17 +85,21 @@ class Table:
         UsageError: pyarrow is needed and not installed, an argument is no Arrow array, its type cannot be records, or the lengths differ.
     """
 
-    def __init__(self, values: Any, keys: Any, timestamps_ms: Any) -> None:
+    def __init__(self, values: Any, keys: Any, timestamps_ms: Any, headers: Any = None, partitions: Any = None) -> None:
         self.moment = _moment(timestamps_ms)
         first = _strings("values", values)
-        self._columns: list[_Column | ExportedColumn | None] = [first, None, None]
+        self._columns: list[_Column | ExportedColumn | None] = [first, None, None, None, None]
         if keys is not None:
             self._columns[1] = _strings("keys", keys)
         if timestamps_ms is not None and self.moment is None:
             self._columns[2] = _times(timestamps_ms)
+        if headers is not None:
+            self._columns[3] = _headers(headers)
+        if partitions is not None:
+            self._columns[4] = _partitions(partitions)
         self.has_keys = keys is not None
         self._length = len(first)
-        for name, column in zip(("keys", "timestamps_ms"), self._columns[1:], strict=True):
+        for name, column in zip(_OTHERS, self._columns[1:], strict=True):
             if column is not None and len(column) != self._length:
                 raise UsageError(f"{name} are {len(column)} rows, and values are {self._length}: each row is one record")
 
@@ -120,15 +133,24 @@ class _Column:
         name: the column's name in error texts.
         chunks: the column as a `pyarrow.ChunkedArray`.
         turn: converts an array to a type with usable buffers; None: the type has them already.
-        buffers: makes a `Strings` or `Moments` of an array, a first row and a number of rows.
+        buffers: makes a `Strings`, `Moments`, `Headers` or `Partitions` of an array, a first row and a number of rows.
+        target: the type that `turn` makes, for error texts.
     """
 
-    def __init__(self, name: str, chunks: Any, turn: Callable[[Any], Any] | None, buffers: Callable[[Any, int, int], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        chunks: Any,
+        turn: Callable[[Any], Any] | None,
+        buffers: Callable[[Any, int, int], Any],
+        target: str = "bytes",
+    ) -> None:
         self._name = name
         self._chunks = chunks
         self._ends = list(accumulate(map(len, chunks.chunks)))
         self._turn = turn
         self._buffers = buffers
+        self._target = target
         self._array: Any = None
         # the column's rows in `_array`
         self._first = self._end = 0
@@ -160,7 +182,7 @@ class _Column:
         if self._turn is None:
             return array
         few = array.slice(0, max(min(_STEP, _BYTES // _bytes_of_one(array)), 1))
-        return self._asked(f"turn {array.type} into bytes", partial(self._turn, few))
+        return self._asked(f"turn {array.type} into {self._target}", partial(self._turn, few))
 
     def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
         """Call pyarrow and return its result.
@@ -187,7 +209,7 @@ def _bytes_of_one(array: Any) -> int:
     return int(kept.nbytes) // max(len(kept), 1) + 1
 
 
-def _exported(name: str, given: Any, *, is_times: bool = False) -> ExportedColumn | None:
+def _exported(name: str, given: Any, kind: str) -> ExportedColumn | None:
     """Return the column of another library's array, or None if pyarrow is needed.
 
     pyarrow's own arrays have the sizes of their buffers, which are checked; the C interface has none. A stream may have many arrays.
@@ -197,7 +219,7 @@ def _exported(name: str, given: Any, *, is_times: bool = False) -> ExportedColum
         return None
     from aioproducer.records.arrow_c_data import exported_column  # noqa: PLC0415  (ctypes is slow to import)
 
-    return exported_column(name, given, is_times=is_times)
+    return exported_column(name, given, kind)
 
 
 def _pyarrow(name: str, given: Any) -> Any:
@@ -226,7 +248,7 @@ def _chunked(pa: Any, name: str, given: Any) -> Any:
 
 
 def _strings(name: str, given: Any) -> _Column | ExportedColumn:
-    if (exported := _exported(name, given)) is not None:
+    if (exported := _exported(name, given, "strings")) is not None:
         return exported
     pa = _pyarrow(name, given)
     chunks = _chunked(pa, name, given)
@@ -272,7 +294,7 @@ def _on_cpu(array: Any) -> Any:
 
 
 def _times(given: Any) -> _Column | ExportedColumn:
-    if (exported := _exported("timestamps_ms", given, is_times=True)) is not None:
+    if (exported := _exported("timestamps_ms", given, "times")) is not None:
         return exported
     pa = _pyarrow("timestamps_ms", given)
     chunks = _chunked(pa, "timestamps_ms", given)
@@ -288,6 +310,79 @@ def _times(given: Any) -> _Column | ExportedColumn:
 def _moment_buffers(array: Any, at: int, rows: int) -> Any:
     validity, data = _on_cpu(array)
     return Moments(validity if array.null_count else None, data, array.offset + at, rows)
+
+
+def _headers(given: Any) -> _Column:
+    pa = _pyarrow("headers", given)
+    chunks = _chunked(pa, "headers", given)
+    kind, types = chunks.type, pa.types
+    pair = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else None
+    pair = pair if pair is not None and types.is_struct(pair) else ()
+    fields = {field.name: _content(pa, field.type) for field in pair}
+    if not types.is_null(kind) and not (fields.keys() == {"key", "value"} and fields["key"] in _TEXTS and fields["value"] in _CONTENTS):
+        raise UsageError(f"headers are of type {kind}: they are lists of structs of key (string) and value (binary)")
+    if pair and all(str(field.type) in _READY for field in pair):
+        return _Column("headers", chunks, None, partial(_header_buffers, pa))
+    target = pa.large_list(pa.struct([(name, pa.string() if name == "key" else pa.binary()) for name in fields or ("key", "value")]))
+    return _Column("headers", chunks, partial(_cast_checked, target), partial(_header_buffers, pa), str(target))
+
+
+def _content(pa: Any, kind: Any) -> str:
+    """Return the name of a header field's type, or of the values of a dictionary."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return "fixed_size_binary" if pa.types.is_fixed_size_binary(kind) else str(kind)
+
+
+def _cast_checked(target: Any, array: Any) -> Any:
+    """Return an array as another type, after a check of all of it: `cast` would read beyond the buffers of a damaged one."""
+    array.validate(full=True)
+    return array.cast(target)
+
+
+def _header_buffers(pa: Any, array: Any, at: int, rows: int) -> Any:
+    # pyarrow ends the process where children are shorter than their parents
+    try:
+        array.validate()
+    except pa.ArrowInvalid:
+        raise ValueError("its children do not fit") from None
+    validity, offsets, pairs = _on_cpu(array)[:3]
+    content = array.values
+    names, values = (_whole(content.field(name)) for name in ("key", "value"))
+    is_large = pa.types.is_large_list(array.type)
+    return Headers(
+        validity if array.null_count else None,
+        offsets,
+        array.offset + at,
+        rows,
+        (pairs, content.offset) if content.null_count else None,
+        names,
+        values,
+        is_large=is_large,
+    )
+
+
+def _whole(array: Any) -> Any:
+    """Return all of a child array as a column of bytes."""
+    return _string_buffers(is_large=str(array.type).startswith("large_"))(array, 0, len(array))
+
+
+def _partitions(given: Any) -> _Column | ExportedColumn:
+    if (exported := _exported("partitions", given, "partitions")) is not None:
+        return exported
+    pa = _pyarrow("partitions", given)
+    chunks = _chunked(pa, "partitions", given)
+    kind = chunks.type
+    content = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not pa.types.is_integer(content) and not pa.types.is_null(content):
+        raise UsageError(f"partitions are of type {kind}: they are integers, or null")
+    is_ready = kind in (pa.int32(), pa.int64())
+    buffers = partial(_partition_buffers, is_large=kind != pa.int32())
+    return _Column("partitions", chunks, None if is_ready else lambda array: array.cast(pa.int64()), buffers, "int64")
+
+
+def _partition_buffers(array: Any, at: int, rows: int, *, is_large: bool) -> Any:
+    validity, data = _on_cpu(array)
+    return Partitions(validity if array.null_count else None, data, array.offset + at, rows, is_large=is_large)
 
 
 def _moment(given: Any) -> int | None:

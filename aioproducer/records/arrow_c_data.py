@@ -1,6 +1,6 @@
 """Columns of arrays that an object exports by the Arrow C data interface (`__arrow_c_array__`), read without pyarrow.
 
-1. The layouts that `Strings` and `Moments` have are read in place. pyarrow converts the others.
+1. The layouts that `Strings`, `Moments` and `Partitions` have are read in place. pyarrow converts the others.
 2. The interface gives no sizes of buffers. The lengths are checked before a buffer is read; that the buffers have these lengths is the
    exporter's promise, to this module as to pyarrow.
 3. A buffer references the exporter's capsule, which releases the array when the last buffer is dropped.
@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import UsageError
-from aioproducer.records.columns import Moments, Strings
+from aioproducer.records.columns import Moments, Partitions, Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 __all__ = ["ExportedColumn", "exported_column"]
 
@@ -23,9 +26,16 @@ __all__ = ["ExportedColumn", "exported_column"]
 _STRINGS: Final = {b"z": False, b"u": False, b"Z": True, b"U": True}
 # int64, and timestamps in milliseconds, of which the time zone follows.
 _INT64: Final = b"l"
+_INT32: Final = b"i"
 _TIMESTAMP: Final = b"tsm:"
 # Rows whose 64-bit offsets are still within the address space.
 _MOST_ROWS: Final = sys.maxsize // 8 - 1
+# For each kind of column, whether a format is read in place.
+_READ: Final[Mapping[str, Callable[[bytes], bool]]] = {
+    "strings": _STRINGS.__contains__,
+    "times": lambda form: form == _INT64 or form.startswith(_TIMESTAMP),
+    "partitions": (_INT32, _INT64).__contains__,
+}
 
 
 class _Schema(ctypes.Structure):
@@ -71,13 +81,16 @@ class ExportedColumn:
         name: the column's name in error texts.
         capsule: the capsule `arrow_array` of the exporter.
         form: the format of its schema, one of those that `exported_column` reads.
+        kind: the kind of column: "strings", "times" or "partitions".
 
     Raises:
         UsageError: the array's lengths are impossible.
     """
 
-    def __init__(self, name: str, capsule: object, form: bytes) -> None:
+    def __init__(self, name: str, capsule: object, form: bytes, kind: str) -> None:
         self._name = name
+        self._is_short = form == _INT32
+        self._has_partitions = kind == "partitions"
         array = _struct(_Array, capsule, b"arrow_array")
         self._length, self._first = array.length, array.offset
         self._is_large = _STRINGS.get(form)
@@ -96,6 +109,8 @@ class ExportedColumn:
 
     def cut(self, at: int, rows: int) -> Any:
         """Return `rows` rows, from `at` on, as a column of buffers."""
+        if self._has_partitions:
+            return Partitions(*self._buffers, self._first + at, rows, is_large=not self._is_short)
         if self._is_large is None:
             return Moments(*self._buffers, self._first + at, rows)
         return Strings(*self._buffers, self._first + at, rows, is_large=self._is_large)
@@ -109,7 +124,7 @@ class ExportedColumn:
         # a null count of -1 is not known yet
         held = [_buffer(validity, (end + 7) // 8, capsule) if validity and array.null_count else None]
         if self._is_large is None:
-            return [*held, _buffer(numbers, end * 8, capsule)]
+            return [*held, _buffer(numbers, end * (4 if self._is_short else 8), capsule)]
         return [*held, *self._strings(numbers, data[0], end, capsule)]
 
     def _strings(self, offsets: int, data: int | None, end: int, capsule: object) -> tuple[Any, Any]:
@@ -124,8 +139,10 @@ class ExportedColumn:
         return UsageError(f"{self._name}: the array is damaged: {why}")
 
 
-def exported_column(name: str, given: Any, *, is_times: bool) -> ExportedColumn | None:
+def exported_column(name: str, given: Any, kind: str) -> ExportedColumn | None:
     """Return the column of an object that has `__arrow_c_array__`, or None if its layout is one that pyarrow has to convert.
+
+    `kind` is "strings", "times" or "partitions".
 
     Raises:
         UsageError: the object exports no array, or its lengths are impossible. The text of an exporter's own exception is left out, because
@@ -135,8 +152,7 @@ def exported_column(name: str, given: Any, *, is_times: bool) -> ExportedColumn 
         schema_capsule, capsule = given.__arrow_c_array__()
         schema = _struct(_Schema, schema_capsule, b"arrow_schema")
         form = schema.format or b""
-        is_read = (form == _INT64 or form.startswith(_TIMESTAMP)) if is_times else form in _STRINGS
-        return ExportedColumn(name, capsule, form) if is_read and not schema.dictionary else None
+        return ExportedColumn(name, capsule, form, kind) if _READ[kind](form) and not schema.dictionary else None
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001  (it is another library's)

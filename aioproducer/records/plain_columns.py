@@ -6,16 +6,17 @@ row in the data, and the data. The buffers are untrusted: an offset is checked b
 
 from __future__ import annotations
 
+import struct
 from array import array
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.records.record_batch import MAX_RECORD_OVERHEAD, MOMENT, field_size, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import TypeAlias
 
-__all__ = ["BadRow", "Encoded", "Moments", "Strings", "encode", "measure"]
+__all__ = ["BadRow", "Encoded", "Headers", "Moments", "Partitions", "Strings", "encode", "hash_rows", "known", "measure"]
 
 # A number for each record, or as a varint the number that all records have in common.
 Sizes: TypeAlias = "array[int] | bytes"
@@ -23,6 +24,19 @@ Sizes: TypeAlias = "array[int] | bytes"
 _MOST: Final = 2**31 - 1
 # Bytes of an empty list of headers.
 _NO_HEADERS: Final = 1
+# XXH64: the factors of its round.
+_LANE_FACTOR: Final = 0x9E3779B185EBCA87
+_WORD_FACTOR: Final = 0xC2B2AE3D27D4EB4F
+# SplitMix64: the factors of its finalizer.
+_FIRST_FACTOR: Final = 0xBF58476D1CE4E5B9
+_SECOND_FACTOR: Final = 0x94D049BB133111EB
+# Bytes of a word.
+_WORD: Final = 8
+_64_BITS: Final = 2**64 - 1
+# The words before the headers (with their number), the time and the partition of a row: they begin with other bits.
+_HEADERS_FOLLOW: Final = 1
+_TIME_FOLLOWS: Final = 2
+_PARTITION_FOLLOWS: Final = 3
 
 
 class BadRow(Exception):
@@ -41,6 +55,14 @@ class BadRow(Exception):
 
 BAD_OFFSETS: Final = "its offsets do not lie within the column's data: the array is damaged"
 BAD_TIME: Final = "its timestamp is negative: it is milliseconds since 1970"
+NO_HEADER: Final = "a header is a pair of a string and bytes or null, not null"
+NO_NAME: Final = "a header's key is a string, not null"
+NO_TEXT: Final = "a header's key is a string, and its bytes are not UTF-8"
+
+
+def bad_partition(number: int) -> str:
+    """Return the reason for a row whose partition does not exist."""
+    return f"partition={number}: it is a number from 0 on and below the number of partitions, or null"
 
 
 class Encoded(NamedTuple):
@@ -161,7 +183,151 @@ class Moments(_Rows):
         return moment
 
 
-def measure(values: Strings, keys: Strings | None, moments: Moments | None, at: int, rows: int, most: int, longest: int) -> tuple[int, int]:
+class Partitions(_Rows):
+    """Holds a column of numbers of partitions, 32 bits each, 64 if `is_large`. The other arguments and errors are those of `Strings`."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, validity: Any, data: Any, first: int, length: int, *, is_large: bool) -> None:
+        width = 8 if is_large else 4
+        view = _layout("partitions", data, 8 * width, first, length)
+        self._data = view[: (first + length) * width].cast("q" if is_large else "i")
+        super().__init__(validity, first, length)
+
+    def get(self, row: int) -> int | None:
+        """Return the partition of a row, or None for null.
+
+        Raises:
+            BadRow: the number is negative.
+            IndexError: there is no such row.
+        """
+        if not 0 <= row < self._length:
+            raise IndexError(row)
+        if not self.is_there(row):
+            return None
+        number = self._data[self._first + row]
+        if number < 0:
+            raise BadRow(row, bad_partition(number))
+        return number
+
+
+class Headers(_Rows):
+    """Holds a column of lists of headers.
+
+    Args:
+        validity, offsets, first, length, is_large: as in `Strings`; the offsets count headers.
+        pairs: a bit for each header, and the number of bits before the first one's; None: no header is null.
+        names, values: of all headers.
+
+    Raises:
+        ValueError: a buffer is too short. The offsets and the headers are checked when their row is read.
+    """
+
+    __slots__ = ("_names", "_offsets", "_pairs", "_values")
+
+    def __init__(
+        self,
+        validity: Any,
+        offsets: Any,
+        first: int,
+        length: int,
+        pairs: tuple[Any, int] | None,
+        names: Strings,
+        values: Strings,
+        *,
+        is_large: bool,
+    ) -> None:
+        if length < 0 or len(names) != len(values):
+            raise ValueError(f"a column of {length} rows, and headers of {len(names)} names and {len(values)} values")
+        width = 8 if is_large else 4
+        view = _layout("offsets", offsets, 8 * width, first, length + 1)
+        self._offsets = view[: (first + length + 1) * width].cast("q" if is_large else "i")
+        super().__init__(validity, first, length)
+        bits, before = pairs or (None, 0)
+        self._pairs = _Rows(bits, before, len(names))
+        self._names = names
+        self._values = values
+
+    def get(self, row: int) -> list[tuple[str, bytes | None]] | None:
+        """Return the headers of a row as pairs, or None for null.
+
+        Raises:
+            BadRow: the row has no such headers.
+            IndexError: there is no such row.
+        """
+        if not 0 <= row < self._length:
+            raise IndexError(row)
+        if not self.is_there(row):
+            return None
+        return [(name.decode("utf-8", "surrogatepass"), value) for name, value in self.encoded(row)]
+
+    def encoded(self, row: int) -> list[tuple[bytes, bytes | None]]:
+        """Return the headers of a row, their keys encoded; none for null.
+
+        Raises:
+            BadRow: the row has no such headers.
+        """
+        if not self.is_there(row):
+            return []
+        begin, end = self._offsets[self._first + row], self._offsets[self._first + row + 1]
+        if not 0 <= begin <= end <= len(self._names):
+            raise BadRow(row, BAD_OFFSETS)
+        pairs = [self._pair(row, at) for at in range(begin, end)]
+        for name, _ in pairs:
+            try:
+                name.decode("utf-8", "surrogatepass")
+            except UnicodeDecodeError:
+                raise BadRow(row, NO_TEXT) from None
+        return pairs
+
+    def _pair(self, row: int, at: int) -> tuple[bytes, bytes | None]:
+        if not self._pairs.is_there(at):
+            raise BadRow(row, NO_HEADER)
+        try:
+            if (name := self._names.get(at)) is None:
+                raise BadRow(row, NO_NAME)
+            return name, self._values.get(at)
+        except BadRow as error:
+            # the caller's row, not the header's
+            raise BadRow(row, error.what) from None
+
+
+def known(column: Partitions, at: int, rows: int, partitions: int) -> tuple[int, int]:
+    """Return how many of `rows` rows from `at` on have a partition below `partitions` or null, and their highest partition, or -1.
+
+    If the first row's partition is not below `partitions`, the result is 1 and that partition. The rows end before a bad row.
+
+    Raises:
+        BadRow: the first row is bad.
+        ValueError: there are no such rows.
+    """
+    if not (rows >= 0 and 0 <= at <= len(column) - rows):
+        raise ValueError(f"there are no rows {at} to {at + rows}")
+    highest = -1
+    for index in range(rows):
+        try:
+            number = column.get(at + index)
+        except BadRow:
+            if index:
+                return index, highest
+            raise
+        if number is not None:
+            if number >= partitions:
+                return max(index, 1), highest if index else number
+            highest = max(highest, number)
+    return rows, highest
+
+
+def measure(
+    values: Strings,
+    keys: Strings | None,
+    moments: Moments | None,
+    at: int,
+    rows: int,
+    most: int,
+    longest: int,
+    headers: Headers | None = None,
+) -> tuple[int, int]:
     """Return the number of rows from `at` on, of `rows`, that fit into `most` bytes as records, and an upper bound of their bytes.
 
     The number is at least 1 if `rows` is. A row that may have more than `longest` bytes is measured alone. The rows end before a bad row,
@@ -171,14 +337,15 @@ def measure(values: Strings, keys: Strings | None, moments: Moments | None, at: 
         BadRow: the first row is bad.
         ValueError: there are no such rows.
     """
-    _check(values, keys, moments, at, at + rows)
+    _check((values, keys, moments, headers), at, at + rows)
     count = total = 0
     for row in range(at, at + rows):
         try:
             key_size = -1 if keys is None else keys.span(row)[1]
-            size = MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(values.span(row)[1]) + _NO_HEADERS
+            size = MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(values.span(row)[1])
             if moments is not None:
                 moments.get(row)
+            size += _NO_HEADERS if headers is None else len(_packed(headers, row))
         except BadRow:
             if count:
                 break
@@ -192,7 +359,7 @@ def measure(values: Strings, keys: Strings | None, moments: Moments | None, at: 
     return count, total
 
 
-def encode(
+def encode(  # noqa: PLR0913, PLR0917  (a call for each batch: a tuple of columns would be made anew)
     values: Strings,
     keys: Strings | None,
     moments: Moments | None,
@@ -201,6 +368,7 @@ def encode(
     at: int,
     end: int,
     room: int,
+    headers: Headers | None = None,
 ) -> Encoded:
     """Encode the rows from `at` to `end`, or `order[at:end]`, as the records of a batch: as many as fit into `room` bytes, perhaps none.
 
@@ -211,7 +379,7 @@ def encode(
         IndexError: an entry of `order` is no row.
         ValueError: there are no such rows, `room` is out of range, or `now_ms` is negative.
     """
-    rows = _rows(values, keys, moments, order, at, end)
+    rows = _rows((values, keys, moments, headers), order, at, end)
     if not 0 <= room <= _MOST or now_ms < 0:
         raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
     parts: list[bytes] = []
@@ -224,10 +392,11 @@ def encode(
         value = values.get(row)
         given = None if moments is None else moments.get(row)
         moment = now_ms if given is None else given
+        packed = b"\0" if headers is None else _packed(headers, row)
         (key_size, key), (value_size, value) = _sized(key), _sized(value)
         base = base if index else moment
         delta = moment - base
-        record = b"\0", varint(delta), varint(index), varint(key_size), key, varint(value_size), value, b"\0"
+        record = b"\0", varint(delta), varint(index), varint(key_size), key, varint(value_size), value, packed
         size = sum(map(len, record))
         left -= field_size(size)
         if left < 0:
@@ -243,12 +412,87 @@ def encode(
     return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), *sizes, _compact_deltas(deltas))
 
 
-def _rows(values: Strings, keys: Strings | None, moments: Moments | None, order: array[int] | None, at: int, end: int) -> Sequence[int]:
+def hash_rows(
+    values: Strings,
+    keys: Strings | None,
+    moments: Moments | None,
+    headers: Headers | None,
+    partitions: Partitions | None,
+    moment: int,
+    at: int,
+    rows: int,
+) -> int:
+    """Return the sum modulo 2**64 of the hashes of `rows` rows from `at` on. Without `moments`, `moment` is the time of all; -1: none.
+
+    The words of a row go to two lanes in turn, which its hash mixes. They are the size and the bytes of the value, those of the key, and
+    those of the headers, time and partition that the row has. A last word of bytes overlaps the one before it.
+
+    Raises:
+        BadRow: a row cannot be a record.
+        ValueError: there are no such rows.
+    """
+    columns: tuple[Any, ...] = (values, keys, headers, moments, partitions)
+    _check(columns, at, at + rows)
+    total = 0
+    for row in range(at, at + rows):
+        value, key, pairs, time, partition = (None if column is None else column.get(row) for column in columns)
+        words = [*_words(value), *_words(key)]
+        if pairs:
+            words.append(len(pairs) << 2 | _HEADERS_FOLLOW)
+            for name, content in pairs:
+                words += (*_words(name.encode("utf-8", "surrogatepass")), *_words(content))
+        if moments is None and moment >= 0:
+            time = moment
+        if time is not None:
+            words += (_TIME_FOLLOWS, time)
+        if partition is not None:
+            words += (_PARTITION_FOLLOWS, partition)
+        first, second = 0, _LANE_FACTOR
+        for word in words:
+            lane = first + word * _WORD_FACTOR & _64_BITS
+            first, second = second, (lane << 31 & _64_BITS | lane >> 33) * _LANE_FACTOR & _64_BITS
+        total += _mixed(_mixed(first) + second)
+    return total & _64_BITS
+
+
+def _words(field: bytes | None) -> Iterator[int]:
+    """Yield the size of a field, 0 for null and else one more, and its bytes as words."""
+    if field is None:
+        yield 0
+        return
+    size = len(field)
+    yield size + 1
+    if size >= _WORD:
+        yield from struct.unpack_from(f"<{size // _WORD}Q", field)
+    if size % _WORD:
+        yield int.from_bytes(field[-_WORD:], "little")
+
+
+def _mixed(word: int) -> int:
+    """Return a word with each of its bits spread over all bits."""
+    word &= _64_BITS
+    word = (word ^ word >> 30) * _FIRST_FACTOR & _64_BITS
+    word = (word ^ word >> 27) * _SECOND_FACTOR & _64_BITS
+    return word ^ word >> 31
+
+
+def _packed(headers: Headers, row: int) -> bytes:
+    """Return the last part of a record: the number of a row's headers, and the headers."""
+    pairs = headers.encoded(row)
+    parts = [varint(len(pairs))]
+    for name, value in pairs:
+        value_size, value = _sized(value)
+        parts += (varint(len(name)), name, varint(value_size), value)
+    return b"".join(parts)
+
+
+def _rows(columns: Sequence[Any], order: array[int] | None, at: int, end: int) -> Sequence[int]:
     """Return the rows to encode, in order."""
     if order is None:
-        _check(values, keys, moments, at, end)
+        _check(columns, at, end)
         return range(at, end)
-    _check(values, keys, moments, 0, len(values))
+    length = len(columns[0])
+    _check(columns, 0, length)
     if not 0 <= at <= end <= len(order):
         raise ValueError(f"there are no rows {at} to {end} among {len(order)}")
     return order[at:end]
@@ -259,9 +503,11 @@ def _sized(field: bytes | None) -> tuple[int, bytes]:
     return (-1, b"") if field is None else (len(field), field)
 
 
-def _check(values: Strings, keys: Strings | None, moments: Moments | None, at: int, end: int) -> None:
-    least = min(len(column) for column in (values, keys, moments) if column is not None)
-    if not 0 <= at <= end <= len(values) or least < len(values):
+def _check(columns: Sequence[Any], at: int, end: int) -> None:
+    """Raise ValueError unless all columns have the first one's rows, and the rows from `at` to `end`."""
+    length = len(columns[0])
+    least = min(len(column) for column in columns if column is not None)
+    if not 0 <= at <= end <= length or least < length:
         raise ValueError(f"there are no rows {at} to {end}")
 
 

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from aioproducer.producer import Producer
 
 __all__ = ["RowCount", "RowFailed", "RowSender"]
+
+
+# The number of a row in one call, at the beginning of an error's text.
+_ROW: Final = re.compile(r"^row \d+: ")
 
 
 class RowFailed(KafkaError):
@@ -113,12 +118,11 @@ class RowSender:
             try:
                 deliveries = await self._send_part(part)
             except KafkaError as error:
-                row = len(getattr(error, "queued", ()))
-                raise self._failed(first, part, row, error) from error
+                # The rows before it were queued.
+                raise self._failed(first, part, len(getattr(error, "queued", ())), error) from error
             self._pending.append(_Pending(deliveries, first, part))
         self.count.add(batch)
-        while self._pending and self._pending[0].deliveries.done():
-            self._check(self._pending.popleft())
+        self._drop_acknowledged()
 
     async def end(self) -> None:
         """Wait until every row is acknowledged.
@@ -130,7 +134,7 @@ class RowSender:
         await self._producer.flush()
         while self._pending:
             await self._pending[0].deliveries.wait()
-            self._check(self._pending.popleft())
+            self._drop_acknowledged()
 
     async def _send_part(self, part: _Part) -> Any:
         rows = part.rows
@@ -161,20 +165,31 @@ class RowSender:
             head = {name: rows.column(name)[0].as_py() for name in by}
             yield _Part(head.get("topic", self._topic or ""), head.get("partition"), rows, numbers)
 
-    def _check(self, pending: _Pending) -> None:
-        failure = pending.deliveries.first_failure()
-        if failure is None:
-            return
-        at, error = failure
-        failed = pending.deliveries.summary().failed
-        others = f" ({failed} rows of {len(pending.deliveries)} failed with it)" if failed > 1 else ""
-        raise self._failed(pending.first, pending.part, at, error, others) from error
+    def _drop_acknowledged(self) -> None:
+        """Forget the parts that have ended.
+
+        Raises:
+            RowFailed: one has failed rows. The error names the first row of all that have failed by now.
+        """
+        while self._pending and self._pending[0].deliveries.done():
+            if self._pending[0].deliveries.first_failure() is not None:
+                raise self._first_failure()
+            self._pending.popleft()
+
+    def _first_failure(self) -> RowFailed:
+        found = [(pending, failure) for pending in self._pending if (failure := pending.deliveries.first_failure()) is not None]
+        count = sum(pending.deliveries.summary().failed for pending, _ in found)
+        others = f" ({count} rows have failed by now)" if count > 1 else ""
+        errors = [self._failed(pending.first, pending.part, at, error, others) for pending, (at, error) in found]
+        return min(errors, key=lambda error: error.row)
 
     def _failed(self, first: int, part: _Part, at: int, error: KafkaError, others: str = "") -> RowFailed:
         """Return the error for the row `at` of a part."""
         partition = error.partition if isinstance(error, DeliveryError) else part.partition
         place = f"topic {part.topic}" if partition is None else f"topic {part.topic}, partition {partition}"
-        return RowFailed(self._task, first + part.number(at), f"{place}: {error}{others}")
+        made = RowFailed(self._task, first + part.number(at), f"{place}: {_ROW.sub('', str(error))}{others}")
+        made.__cause__ = error
+        return made
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Any:

@@ -66,7 +66,7 @@ class AioproducerSink(DataSource):
 
         problems = []
         if overwrite:
-            mode = ".outputMode('append') or 'update'" if made.is_stream else ".mode('append')"
+            mode = ".outputMode('append'), or write updates within foreachBatch" if made.is_stream else ".mode('append')"
             problems.append(f"the sink only appends: use {mode}")
         if made.delivery == EXACTLY_ONCE:
             problems.append(f"delivery={EXACTLY_ONCE} is not built yet")

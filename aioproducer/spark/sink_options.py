@@ -6,6 +6,7 @@ Spark starts a Python process for each step of a micro-batch and imports this mo
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.spark.contract import nearest
@@ -25,6 +26,10 @@ OPTIONS: Final = ("topic", "delivery", "transactionalIdPrefix", "transactionalId
 _BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
 # What Spark itself puts among the options of a streaming query.
 _SPARKS: Final = ("checkpointlocation", "queryname")
+_TOPICS: Final = ("topic", "ledgertopic")
+# Kafka's own rule, but for `.` and `..`.
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_SHOWN: Final = 40
 _OF_TRANSACTIONS: Final = ("transactionalidprefix", "transactionalid", "ledgertopic")
 
 
@@ -70,6 +75,11 @@ def option_problems(options: Mapping[str, str], *, is_stream: bool) -> list[str]
     lower = {name.lower(): value for name, value in options.items() if not name.lower().startswith(PREFIX)}
     problems = [_unknown(name) for name in lower if name not in _BY_LOWER and name not in _SPARKS]
     problems += [f"option {_BY_LOWER[name]!r} is empty: leave it out" for name in _BY_LOWER if not lower.get(name, "-").strip()]
+    problems += [
+        f"option {_BY_LOWER[name]!r} is {lower[name][:_SHOWN]!r}, which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"
+        for name in _TOPICS
+        if lower.get(name, "").strip() and _TOPIC.fullmatch(lower[name]) is None
+    ]
     made = SinkOptions.of(options, is_stream=is_stream)
     if made.delivery not in {AT_LEAST_ONCE, EXACTLY_ONCE}:
         problems.append(f"delivery={lower['delivery']!r}: it is {AT_LEAST_ONCE} or {EXACTLY_ONCE}")

@@ -6,15 +6,18 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import MetadataTimeout
+from aioproducer.model import Record
 from aioproducer.partitioners import adapt, choose
 from aioproducer.record_validation import RecordValidation
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing.recorded import RecordedSend
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["SendArguments"]
+    from aioproducer.records.arrow import Table
+
+__all__ = ["SendArguments", "records_of"]
 
 
 class _Checked(NamedTuple):
@@ -65,3 +68,12 @@ class SendArguments:
             return 0
         known = self.partitions_of(topic) or 1
         return choose(self._partitioner, topic, record.key, record.value, known, range(known))
+
+
+def records_of(table: Table, partition: int | None) -> Iterator[tuple[int, Record[bytes, bytes]]]:
+    """Yield each row of columns, and the record that `send_columns` makes of it; `partition` is the partition of rows without their own."""
+    for piece in table.pieces():
+        for row in range(piece.rows):
+            value, key, moment, headers, number = piece.row(row)
+            when = table.moment if moment is None else moment
+            yield piece.first + row, Record(value, key, partition if number is None else number, when, headers or ())

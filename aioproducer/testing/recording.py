@@ -25,18 +25,20 @@ from aioproducer.errors import (
     BrokerError,
     DeliveryError,
     KafkaError,
+    MetadataTimeout,
     Persisted,
     ProducerClosed,
+    RecordTooLarge,
     UsageError,
     broker_error,
 )
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, Headers, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
-from aioproducer.record_validation import check_batch, check_records
+from aioproducer.record_validation import check_batch, check_columns, check_partition, check_records
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
-from aioproducer.testing.recorded_arguments import SendArguments
+from aioproducer.testing.recorded_arguments import SendArguments, records_of
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
 
 if TYPE_CHECKING:
@@ -259,18 +261,28 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return deliveries
 
     async def send_columns(
-        self, topic: str, *, values: Any, keys: Any = None, partition: PartitionNumber | None = None, timestamps_ms: Any = None
+        self,
+        topic: str,
+        *,
+        values: Any,
+        keys: Any = None,
+        partition: PartitionNumber | None = None,
+        timestamps_ms: Any = None,
+        headers: Any = None,
+        partitions: Any = None,
     ) -> RecordedDeliveries:
         """Record the rows of pyarrow columns, one by one. An error carries the deliveries of the records before it as `queued`."""
         self._raise("send_columns")
         deliveries = RecordedDeliveries()
         try:
+            number = check_partition(topic, partition)
+            check_columns(self.config, topic, partition=number, partitions=partitions, headers=headers)
             check_serializers(value=self.config.value_serializer, key=None if keys is None else self.config.key_serializer)
-            table = Table(values, keys, timestamps_ms)
-            for piece in table.pieces():
-                for value, key, moment in map(piece.row, range(piece.rows)):
-                    when = table.moment if moment is None else moment
-                    deliveries.add(self._take_one(topic, Record(value, key, partition, when)))
+            for row, record in records_of(Table(values, keys, timestamps_ms, headers, partitions), number):
+                try:
+                    deliveries.add(self._take_one(topic, record))
+                except (MetadataTimeout, RecordTooLarge) as error:
+                    raise type(error)(f"row {row}: {error}") from None
         except BaseException as error:
             deliveries.attach(error)
             raise

@@ -17,7 +17,8 @@ WORDS = ["a", None, "", "long" * 30, CANARY]
 
 
 def rows(table: Table) -> list[Any]:
-    return [piece.row(at) for piece in table.pieces() for at in range(piece.rows)]
+    """Return value, key and time of each row."""
+    return [piece.row(at)[:3] for piece in table.pieces() for at in range(piece.rows)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_chunks_are_joined_if_they_are_tiny_and_large_ones_are_not_copied() -> N
     pieces = list(Table(tiny, None, None).pieces())
     assert [piece.rows for piece in pieces] == [4096, 4096, 1808]
     assert [piece.first for piece in pieces] == [0, 4096, 8192]
-    assert pieces[1].row(7) == (b"4103", None, None)
+    assert pieces[1].row(7)[:3] == (b"4103", None, None)
     large = pa.chunked_array([pa.array([bytes(2_000_000)])] * 5)
     assert [piece.rows for piece in Table(large, None, None).pieces()] == [1, 1, 1, 2]
     views = pa.array([b"v"] * 40_000, pa.binary_view())

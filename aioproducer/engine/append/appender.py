@@ -315,6 +315,11 @@ class Appender:
             return False
         return not self._has_breaker or self._policy == STRICT or not any(queue.is_avoided for queue in routing.queues)
 
+    def partitions_of(self, topic: str) -> int:
+        """Return the number of the topic's partitions, 0 if the topic is not known yet."""
+        routing = self.partition_queues.routings.get(topic)
+        return 0 if routing is None else len(routing.queues)
+
     # The fast path, and bulk appends
 
     def make_room(self, routing: TopicRouting, queue: PartitionQueue, key: bytes | None, value: bytes | None) -> PartitionQueue | None:

@@ -61,7 +61,8 @@ class ColumnWindow:
     Args:
         at, rows: the first row, and the number of rows.
         size: bytes that the rows take as records, at most.
-        partition: the partition of all rows. None: by their keys if `keyed`, else the sticky partitions.
+        partition: the partition of all rows. None: by their keys if `keyed`, else the sticky partitions. In a piece that has partitions, the
+            highest one of the rows: the window waits until that exists.
         moment: the timestamp of rows that have none of their own. None: the time when they are queued.
     """
 
@@ -87,15 +88,19 @@ class ColumnWindow:
         return self._groups[1]
 
     def _grouped(self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Any:
-        if self.partition is not None:
+        given = self.piece.partitions
+        if self.partition is not None and given is None:
             return None, [routing.queues[self.partition]], None, [self.at + self.rows]
-        if not self.keyed:
+        if not self.keyed and given is None:
             return None, [None], None, [self.at + self.rows]
-        some = self.piece.keys, self.at, self.rows, len(routing.queues)
-        picks, partitions, order, ends = key_grouping.assign(*some)
-        # All rows without a key go to one sticky partition: beside rows with keys they keep their order.
-        if -1 in partitions and len(partitions) > 1:
-            picks, partitions, order, ends = key_grouping.assign(*some, sticky(routing, self.size // len(partitions)).partition)
+        some = self.piece.keys if self.keyed else None, self.at, self.rows, len(routing.queues)
+        try:
+            picks, partitions, order, ends = key_grouping.assign(*some, -1, given)
+            # All rows without a key go to one sticky partition: beside rows with keys they keep their order.
+            if -1 in partitions and len(partitions) > 1:
+                picks, partitions, order, ends = key_grouping.assign(*some, sticky(routing, self.size // len(partitions)).partition, given)
+        except BadRow as error:
+            raise self.piece.bad(error) from None
         return picks, [None if partition < 0 else routing.queues[partition] for partition in partitions], order, ends
 
     def need(self, room: int) -> int:
@@ -115,10 +120,11 @@ class ColumnWindow:
         try:
             for number, (queue, end) in enumerate(zip(queues, ends, strict=True)):
                 while at < end:
-                    encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, end, room)
+                    encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, end, room, piece.headers)
                     # A row that is larger than a batch gets a batch of its own.
                     if not encoded.rows:
-                        encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, at + 1, min(self.size, _LARGEST))
+                        alone = min(self.size, _LARGEST)
+                        encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, at + 1, alone, piece.headers)
                     # The row fitted when it was measured: without this check the loop would not end.
                     if not encoded.rows:
                         raise UsageError(f"row {piece.first + at}: the columns were changed before send_columns returned")

@@ -5,6 +5,8 @@
 2. Each row is a record of its own if the producer has interceptors or a user's partitioner. The same holds if a circuit breaker avoids
    partitions and keys may go elsewhere. It also holds for keys of hundreds of partitions, because each would have a batch of few rows.
    That is as slow as `send`.
+3. With a column of partitions, a window ends before a row whose partition does not exist. That row is a window of its own: it waits until
+   the partition exists, as `send` does, and no row behind it is queued before that.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from aioproducer.core.key_grouping import MOST_ROWS
 from aioproducer.engine.append.column_batches import ColumnWindow
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.record_validation import check_partition, check_topic
+from aioproducer.errors import MetadataTimeout, RecordTooLarge
+from aioproducer.record_validation import check_columns, check_partition, check_topic
 from aioproducer.records.arrow import Table, check_serializers
-from aioproducer.records.columns import BadRow, compiled, measure
+from aioproducer.records.columns import BadRow, compiled, known, measure
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.record_accumulator import RecordAccumulator
     from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.errors import KafkaError
     from aioproducer.model import PartitionNumber
     from aioproducer.records.arrow import Piece
 
@@ -66,14 +70,24 @@ class SendColumns:
         self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
         self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), _LEAST), config.buffer_memory // _PART)
 
-    async def send(self, topic: str, values: Any, keys: Any, partition: PartitionNumber | None, timestamps_ms: Any) -> Deliveries:
+    async def send(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any,
+        partition: PartitionNumber | None,
+        timestamps_ms: Any,
+        headers: Any = None,
+        partitions: Any = None,
+    ) -> Deliveries:
         """Queue all rows. Returns their deliveries. An error that it raises carries the deliveries of the queued rows."""
         deliveries = Deliveries()
         try:
             topic = check_topic(topic)
             number = check_partition(topic, partition)
+            check_columns(self._config, topic, partition=number, partitions=partitions, headers=headers)
             check_serializers(value=self._config.value_serializer, key=None if keys is None else self._config.key_serializer)
-            table = Table(values, keys, timestamps_ms)
+            table = Table(values, keys, timestamps_ms, headers, partitions)
             keyed = table.has_keys and number is None
             for piece in table.pieces():
                 if self._config.interceptors:
@@ -89,30 +103,56 @@ class SendColumns:
         self, topic: str, piece: Piece, partition: int | None, moment: int | None, deliveries: Deliveries, *, keyed: bool
     ) -> None:
         keyed = keyed and not self._config.partitioner_ignore_keys
+        is_named, is_spread = partition is not None, keyed or piece.partitions is not None
+        highest = partition
         at = 0
         while at < piece.rows:
-            rows, size = self._measure(piece, at)
-            if self._appender.takes_rows(topic, is_named=partition is not None, keyed=keyed):
-                window = ColumnWindow(piece, at, rows, size, partition=partition, keyed=keyed, moment=moment)
+            rows, size = self._measure(piece, at, piece.rows - at)
+            if piece.partitions is not None:
+                exist, highest = self._known(topic, piece, at, rows)
+                if exist < rows:
+                    rows, size = self._measure(piece, at, exist)
+            if self._appender.takes_rows(topic, is_named=is_named, keyed=is_spread):
+                window = ColumnWindow(piece, at, rows, size, partition=highest, keyed=keyed, moment=moment)
                 await self._send_window(topic, window, deliveries)
             else:
                 await self._send_rows(topic, piece, partition, moment, range(at, at + rows), deliveries)
             at += rows
 
-    def _measure(self, piece: Piece, at: int) -> tuple[int, int]:
-        """Return the rows and the bytes of the next window.
+    def _measure(self, piece: Piece, at: int, rows: int) -> tuple[int, int]:
+        """Return the rows and the bytes of the next window, of at most so many rows.
 
         Raises:
             UsageError: its first row cannot be a record.
         """
+        columns = piece.values, piece.keys, piece.moments
         try:
-            return measure(piece.values, piece.keys, piece.moments, at, min(piece.rows - at, _ROWS), self._most, self._longest)  # type: ignore[no-any-return]
+            return measure(*columns, at, min(rows, _ROWS), self._most, self._longest, piece.headers)  # type: ignore[no-any-return]
         except BadRow as error:
             raise piece.bad(error) from None
+
+    def _known(self, topic: str, piece: Piece, at: int, rows: int) -> tuple[int, int | None]:
+        """Return how many of the rows have partitions that exist, and their highest partition, or None if they have none.
+
+        That is the first row alone if its partition does not exist, or if the topic is not known yet.
+
+        Raises:
+            UsageError: the first row's partition is negative.
+        """
+        count = self._appender.partitions_of(topic)
+        try:
+            exist, highest = known(piece.partitions, at, rows if count else 1, count)
+        except BadRow as error:
+            raise piece.bad(error) from None
+        return exist, None if highest < 0 else highest
 
     async def _send_window(self, topic: str, window: ColumnWindow, deliveries: Deliveries) -> None:
         try:
             await self._accumulator.append_window(topic, window)
+        except MetadataTimeout as error:
+            if window.piece.partitions is None:
+                raise
+            raise _of_row(window.piece, window.at, error) from error.__cause__
         finally:
             if window.is_queued:
                 window.tell(deliveries)
@@ -121,9 +161,19 @@ class SendColumns:
         self, topic: str, piece: Piece, partition: int | None, moment: int | None, rows: range, deliveries: Deliveries
     ) -> None:
         for row in rows:
-            value, key, when = piece.row(row)
-            delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=moment if when is None else when)
+            value, key, when, headers, number = piece.row(row)
+            place = partition if piece.partitions is None else number
+            when = moment if when is None else when
+            try:
+                delivery = await self._send(topic, value, key, partition=place, timestamp_ms=when, headers=headers or ())
+            except (MetadataTimeout, RecordTooLarge) as error:
+                raise _of_row(piece, row, error) from error.__cause__
             deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
+
+
+def _of_row(piece: Piece, row: int, error: KafkaError) -> KafkaError:
+    """Return the error with the row in its text."""
+    return type(error)(f"row {piece.first + row}: {error}")
 
 
 assert _ROWS <= MOST_ROWS

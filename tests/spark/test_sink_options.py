@@ -1,0 +1,61 @@
+"""The sink's own options, and the text for each mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioproducer.spark.sink_options import OPTIONS, SinkOptions, option_problems
+
+ONCE = {"delivery": "exactly_once", "topic": "t"}
+LISTED = f"the options are {', '.join(OPTIONS)}, and Kafka's, which begin with kafka."
+TABLE = [
+    ({}, []),
+    ({"topic": "t", "kafka.linger.ms": "x", "checkpointLocation": "c", "queryName": "q"}, []),
+    ({**ONCE, "transactionalidprefix": "p-", "transactionalid": "w", "LedgerTopic": "l"}, []),
+    ({"delivery": " Exactly_Once ", "topic": "t"}, []),
+    ({"topc": "t"}, ["unknown option 'topc'; did you mean 'topic'?"]),
+    ({"acks": "1"}, ["unknown option 'acks'; did you mean 'kafka.acks'?"]),
+    ({"sasl.pasword": "x"}, ["unknown option 'sasl.pasword'; did you mean 'kafka.sasl.password'?"]),
+    ({"subscribe": "x"}, [f"unknown option 'subscribe': {LISTED}"]),
+    ({"path": "/x"}, ["the sink has no path: call save() or start() without one, and give the option 'topic'"]),
+    ({"topic": " "}, ["option 'topic' is empty: leave it out"]),
+    ({"topic": "a b"}, ["option 'topic' is 'a b', which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"]),
+    (
+        {**ONCE, "ledgerTopic": "x" * 250},
+        [f"option 'ledgerTopic' is {'x' * 40!r}, which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"],
+    ),
+    ({"delivery": "at_most_once"}, ["delivery='at_most_once': it is at_least_once or exactly_once"]),
+    (
+        {"topic": "t", "transactionalIdPrefix": "p", "ledgerTopic": "l"},
+        [
+            "option 'transactionalIdPrefix' is for delivery=exactly_once: give that, too, or leave it out",
+            "option 'ledgerTopic' is for delivery=exactly_once: give that, too, or leave it out",
+        ],
+    ),
+    (
+        {"delivery": "exactly_once"},
+        [
+            (
+                "option 'ledgerTopic' is missing: with delivery=exactly_once and topics from a column, name the topic whose partition 0 keys "
+                "the marks of transactions"
+            )
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "problems"), TABLE)
+def test_texts(options: dict[str, str], problems: list[str]) -> None:
+    assert option_problems(options, is_stream=False) == problems
+
+
+def test_a_query_names_its_transactions_itself() -> None:
+    assert option_problems({**ONCE, "transactionalId": "w"}, is_stream=True) == [
+        "option 'transactionalId' is for a batch: a query's transactions have its own id. Give transactionalIdPrefix"
+    ]
+
+
+def test_case_does_not_matter() -> None:
+    """Spark lower-cases names; another caller need not."""
+    made = SinkOptions.of({"TOPIC": "T", "Kafka.Linger.ms": "5", "transactionalIdPrefix": "P-", "delivery": "Exactly_once"}, is_stream=True)
+    assert made == SinkOptions({"linger.ms": "5"}, True, topic="T", delivery="exactly_once", prefix="P-", ledger_topic="T")
