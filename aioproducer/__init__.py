@@ -68,6 +68,7 @@ if _typing.TYPE_CHECKING:
         Health,
         OffsetAndMetadata,
         Position,
+        PreparedTransaction,
         ProducerRecord,
         Record,
         RecordMetadata,
@@ -78,6 +79,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.producer import Producer
     from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
+    from aioproducer.transaction_resolver import TransactionResolver
 
     __version__: str
 
@@ -120,6 +122,7 @@ __all__ = [
     "Partitioner",
     "Persisted",
     "Position",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",
@@ -146,6 +149,7 @@ __all__ = [
     "TransactionExpired",
     "TransactionFatal",
     "TransactionMisuse",
+    "TransactionResolver",
     "TransactionTimeout",
     "TransportError",
     "UsageError",
@@ -179,6 +183,7 @@ _HOMES = {
     "MetricName": "metrics.registry",
     "OffsetAndMetadata": "model",
     "Position": "model",
+    "PreparedTransaction": "model",
     "PartitionCircuitBreaker": "interfaces",
     "Partitioner": "interfaces",
     "Producer": "producer",
@@ -193,6 +198,7 @@ _HOMES = {
     "ThreadDelivery": "engine.append.thread_bridge",
     "TimestampType": "model",
     "TopicPartition": "model",
+    "TransactionResolver": "transaction_resolver",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",
     "rows_checksum": "row_checksum",

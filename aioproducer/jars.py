@@ -33,9 +33,20 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Sequence
 
-__all__ = ["KAFKA_VERSION", "JarsUnavailable", "JavaMissing", "cache_folder", "java", "kafka", "spark_connector"]
+__all__ = [
+    "KAFKA_VERSION",
+    "SPARK_VERSION",
+    "JarsUnavailable",
+    "JavaMissing",
+    "cache_folder",
+    "check_spark",
+    "java",
+    "kafka",
+    "spark_connector",
+]
 
 KAFKA_VERSION: Final = "4.3.1"
+SPARK_VERSION: Final = "4.2.0"
 OLDEST_JAVA: Final = 17
 
 # A slow connection needs minutes for 55 MB; a dead one must not block for ever.
@@ -79,10 +90,10 @@ class _JarSet(NamedTuple):
 # Fetched one by one, without dependencies, because pyspark's own folder has the dependencies. Not every mirror has versions of the
 # token provider after 4.0.0, and the connector works with 4.0.0 as well.
 _SPARK_CONNECTOR: Final = _JarSet(
-    name="spark-connector-4.2.0",
-    title="Spark's Kafka connector 4.2.0",
+    name=f"spark-connector-{SPARK_VERSION}",
+    title=f"Spark's Kafka connector {SPARK_VERSION}",
     coordinates=(
-        _Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        _Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION),
         _Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
         _Coordinate("org.apache.kafka", "kafka-clients", "3.9.2"),
         _Coordinate("org.apache.commons", "commons-pool2", "2.12.1"),
@@ -143,6 +154,21 @@ def spark_connector(*, stop: threading.Event | None = None) -> tuple[Path, ...]:
     """
     folder = _fetched(_SPARK_CONNECTOR, stop)
     return tuple(folder / coordinate.file for coordinate in _SPARK_CONNECTOR.coordinates)
+
+
+def check_spark(version: str) -> None:
+    """Check that the connector here is that of a pyspark.
+
+    Raises:
+        JarsUnavailable: it is of another version of Spark. The text says which pyspark has one, and what works without it.
+    """
+    if version != SPARK_VERSION:
+        raise JarsUnavailable(
+            f"pyspark {version} is installed, and the connector to read Kafka that is known here is that of {SPARK_VERSION}: "
+            f"pip install 'pyspark=={SPARK_VERSION}', or make a session of your own with "
+            f"spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{version}, if Maven Central has that. "
+            "format('aioproducer') writes without a connector, in any session: see aioproducer.spark.register."
+        )
 
 
 def cache_folder() -> Path:

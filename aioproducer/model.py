@@ -23,6 +23,7 @@ __all__ = [
     "OffsetAndMetadata",
     "PartitionNumber",
     "Position",
+    "PreparedTransaction",
     "ProducerRecord",
     "Record",
     "RecordMetadata",
@@ -115,6 +116,21 @@ class Position(NamedTuple):
 
     number: int
     cursor: str = ""
+
+
+class PreparedTransaction(NamedTuple):
+    """Identifies a transaction that `prepare_transaction` left open, so that a `TransactionResolver` can end it, also in another process.
+
+    Attributes:
+        transactional_id: of the producer that wrote it.
+        producer_id, epoch: the transaction's own: a newer producer with the transactional id has another epoch.
+        version: of the transaction protocol, 1 or 2.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int
 
 
 class ConsumerGroupMetadata(NamedTuple):

@@ -1,4 +1,4 @@
-"""Checks offsets, groups and positions that the user gives to a transaction, and converts them to types of `aioproducer.model`."""
+"""Checks the offsets, groups, positions and prepared transactions that the user gives, and converts them to types of `aioproducer.model`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aioproducer.errors import UsageError
-from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.number_conversion import exact_int
 
-__all__ = ["POSITION_PARTITION", "read_group", "read_offsets", "read_position", "read_position_key"]
+__all__ = ["POSITION_PARTITION", "read_group", "read_offsets", "read_position", "read_position_key", "read_prepared"]
 
 _MAX_OFFSET: Final = 2**63 - 1
+_MAX_EPOCH: Final = 2**15 - 1
 # The partition of the topic with which Kafka keeps the position of a job: every topic has it.
 POSITION_PARTITION: Final = 0
 
@@ -103,3 +104,23 @@ def read_position(number: Any, cursor: Any) -> OffsetAndMetadata:
     except UnicodeEncodeError:
         raise UsageError("cursor has characters that UTF-8 does not") from None
     return OffsetAndMetadata(exact, cursor)
+
+
+def read_prepared(prepared: Any) -> PreparedTransaction:
+    """Return a prepared transaction, also from a tuple or list of its four fields, as JSON gives it back.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(prepared, (tuple, list)) and len(prepared) == len(PreparedTransaction._fields):
+        transactional_id, *numbers = prepared
+        producer_id, epoch, version = map(exact_int, numbers)
+        if (
+            isinstance(transactional_id, str)
+            and transactional_id
+            and (producer_id is not None and 0 <= producer_id <= _MAX_OFFSET)
+            and (epoch is not None and 0 <= epoch <= _MAX_EPOCH)
+            and version in (1, 2)
+        ):
+            return PreparedTransaction(transactional_id, producer_id, epoch, version)
+    raise UsageError(f"{prepared!r} is no prepared transaction: give what prepare_transaction() returned")

@@ -357,7 +357,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         return await engine.flush(None if timeout is None else float(timeout))
 
     async def stop(self) -> None:
-        """Abort an open transaction and flush, at most `close_timeout_ms`, then fail all pending records and close every connection.
+        """Abort an open transaction that is not prepared, flush, at most `close_timeout_ms`, then fail pending records and close connections.
 
         `stop` is safe to call twice, after a failure, and before the first `start`. A `start` that runs ends and raises ProducerClosed.
         In a forked child `stop` does nothing. Cancellation: pending records fail at once, and every connection is closed.

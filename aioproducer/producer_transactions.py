@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
+from aioproducer.engine.transactions.committed_offsets import committed_offset
 from aioproducer.engine.transactions.context import TransactionScope
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.runtime import Runtime
-    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position
+    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position, PreparedTransaction
 
 __all__ = ["TransactionCalls"]
 
@@ -68,6 +69,26 @@ class TransactionCalls(ABC):
         Cancellation: the commit goes on. `abort_transaction` aborts instead as long as the commit request was not sent.
         """
         await self._running().transaction_manager.commit()
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Send the queued records, wait for them, and leave the transaction open, for a `TransactionResolver` to commit or abort.
+
+        Several producers can thus write one result, and one process decides on it: it commits their transactions once it has recorded
+        that it will. After this call the producer takes no records: it only commits or aborts the transaction itself, or is stopped.
+        `stop` leaves the transaction open. Its time-out, `transaction_timeout_ms`, counts on, and the next producer with this
+        transactional id aborts it.
+
+        Returns:
+            The name of the transaction, for a `TransactionResolver` in any process. Called again, the same.
+
+        Raises:
+            TransactionMisuse: no transaction is open, or no record or offset was sent in it; the transaction is still open then.
+            TransactionAbortable: a record or an offset of the transaction failed. Call `abort_transaction`.
+            TransactionFatal: the producer was fenced, or had a similar error.
+            TransactionTimeout: the records have not ended within `max_block_ms`. Call `prepare_transaction` again.
+        Cancellation: the transaction is not prepared yet: call this again, or `abort_transaction`; `stop` aborts it.
+        """
+        return await self._running().transaction_manager.prepare()
 
     async def abort_transaction(self) -> None:
         """Drop the records that were not sent, wait for the batches in flight, then abort. Readers of committed records see none of it.
@@ -148,4 +169,4 @@ class TransactionCalls(ABC):
         group = read_position_key(job, topic)
         await transaction_manager.idle("committed_position()")
         await engine.parts.accumulator.partitions(topic)
-        return await engine.parts.committed_offsets.position(group.group_id, topic)
+        return await committed_offset(engine.parts.coordinator_calls, group.group_id, topic, "committed_position()")

@@ -65,7 +65,7 @@ def test_the_front_door_shows_what_it_names() -> None:
         aioproducer.Nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["aioproducer", "aioproducer.testing"])
+@pytest.mark.parametrize("module", here(["aioproducer", "aioproducer.spark", "aioproducer.testing"]))
 def test_type_checkers_see_what_is_there(module: str) -> None:
     """A lazy package shows type checkers the names that it gives when it runs, from the same modules."""
     package = importlib.import_module(module)

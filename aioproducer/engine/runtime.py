@@ -183,7 +183,8 @@ class Runtime:
         elif self.parts.ids is not None and self.parts.ids.trouble is not None:
             lines.insert(0, f"producer id: {self.parts.ids.trouble}")
         elif self.parts.transaction_manager is not None:
-            lines.insert(0, self.parts.transaction_manager.explain())
+            waits_for = self.parts.transaction_manager.waits_for()
+            lines.insert(0, f"transactional_id {self._config.transactional_id!r}: {waits_for}")
         return lines
 
     def check(self) -> None:

@@ -44,7 +44,7 @@ from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
-from aioproducer.engine.transactions.committed_offsets import CommittedOffsets
+from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.engine.transactions.transaction_gate import TransactionGate
 from aioproducer.engine.transactions.transaction_manager import FEATURE, TransactionManager
@@ -90,7 +90,7 @@ class EngineParts:
     flushes: Flushes
     ids: ProducerIds | None
     transaction_manager: TransactionManager | None
-    committed_offsets: CommittedOffsets
+    coordinator_calls: CoordinatorCalls
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
     token_keeper: TokenKeeper | None
@@ -233,7 +233,7 @@ def wire(
         flushes,
         ids,
         transaction_manager,
-        CommittedOffsets(context, cluster, updater.add_coordinator),
+        CoordinatorCalls(context, cluster, updater.add_coordinator),
         circuit_break_manager,
         gauges,
         _token_keeper(settings),

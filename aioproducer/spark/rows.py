@@ -1,27 +1,39 @@
 """Sends Arrow batches of Spark through a producer, and names the first row that fails: its task, number, topic and partition.
 
 1. The rows of a batch are grouped by topic, where a column names it. The order of the rows of one topic stays.
-2. A batch is counted as it is sent: its rows, and the bytes of its keys and values.
+2. A batch is counted as it is sent: its rows, the bytes of its keys and values, and a checksum if it is asked for.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aioproducer.errors import DeliveryError, KafkaError
-from aioproducer.model import Record
+from aioproducer.row_checksum import rows_checksum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from aioproducer.producer import Producer
 
-__all__ = ["RowCount", "RowFailed", "RowSender"]
+__all__ = ["Part", "RowCount", "RowFailed", "RowSender", "parts_of"]
+
+# The arguments that take the sink's columns.
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    "value": "values",
+    "key": "keys",
+    "partition": "partitions",
+    "headers": "headers",
+    "timestamp": "timestamps_ms",
+}
+_MODULUS: Final = 2**64
 
 
 # The number of a row in one call, at the beginning of an error's text.
@@ -47,36 +59,74 @@ class RowFailed(KafkaError):
         return f"task {self.task}, row {self.row}: {self.what}"
 
 
-class RowCount:
-    """Counts rows: a replay of a batch has equal numbers if it has the same rows.
+class Part(NamedTuple):
+    """Holds rows of one topic, with the columns of a batch.
 
     Attributes:
-        rows: the number of rows.
-        bytes: the bytes of their keys and values.
+        topic: the topic.
+        rows: the rows, in the order of the batch.
+        numbers: the numbers of the rows in their batch; None: they are all of it.
     """
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self.bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Count the rows of a batch."""
-        self.rows += batch.num_rows
-        for name in ("key", "value"):
-            if name in batch.schema.names:
-                self.bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
-
-
-class _Part(NamedTuple):
-    """Holds rows of one topic. `numbers`: the numbers of the rows in their batch; None: they are all of it."""
-
     topic: str
-    partition: int | None
     rows: pa.RecordBatch
     numbers: Any = None
 
     def number(self, at: int) -> int:
+        """Return the number that a row has in its batch."""
         return at if self.numbers is None else int(self.numbers[at].as_py())
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Return the arguments of `send_columns` and of `rows_checksum`."""
+        return {argument: self.rows.column(name) for name, argument in _ARGUMENTS.items() if name in self.rows.schema.names}
+
+
+class RowCount:
+    """Counts rows: a replay of a batch has equal numbers if it has the same rows, however Spark cuts them into Arrow batches.
+
+    Args:
+        topic: the topic of all rows; None: the column `topic` names it.
+        is_summed: whether the checksum is made.
+
+    Attributes:
+        rows: the number of rows.
+        bytes: the bytes of their keys and values.
+        checksum: the sum of the rows' hashes, modulo 2**64; 0 unless `is_summed`.
+    """
+
+    def __init__(self, topic: str | None, *, is_summed: bool = False) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self.checksum = 0
+        self._topic = topic
+        self._is_summed = is_summed
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the rows of a batch.
+
+        Raises:
+            RowFailed: a row has no topic.
+            UsageError: a row cannot be a record.
+        """
+        for part in parts_of(batch, self._topic):
+            self.add_part(part)
+
+    def add_part(self, part: Part) -> None:
+        """Count the rows of one topic."""
+        self.rows += part.rows.num_rows
+        columns = part.columns
+        for name in ("keys", "values"):
+            if name in columns:
+                self.bytes += pc.sum(pc.binary_length(columns[name])).as_py() or 0
+        if self._is_summed:
+            # An odd factor for each topic: rows that changed their topics change the sum.
+            factor = 1 if self._topic is not None else _factor(part.topic)
+            self.checksum = (self.checksum + rows_checksum(**columns) * factor) % _MODULUS
+
+
+def _factor(topic: str) -> int:
+    return int.from_bytes(hashlib.blake2b(topic.encode(), digest_size=8).digest()) | 1
 
 
 class _Pending(NamedTuple):
@@ -84,7 +134,7 @@ class _Pending(NamedTuple):
 
     deliveries: Any
     first: int
-    part: _Part
+    part: Part
 
 
 class RowSender:
@@ -94,13 +144,14 @@ class RowSender:
         producer: a started producer, which others may use at the same time.
         topic: the topic of all rows; None: the column `topic` names it.
         task: the number of the task, for errors.
+        is_summed: whether the checksum of the rows is made.
 
     Attributes:
         count: counts the rows that were sent.
     """
 
-    def __init__(self, producer: Producer[Any, Any], topic: str | None, task: int = 0) -> None:
-        self.count = RowCount()
+    def __init__(self, producer: Producer[Any, Any], topic: str | None, task: int = 0, *, is_summed: bool = False) -> None:
+        self.count = RowCount(topic, is_summed=is_summed)
         self._producer = producer
         self._topic = topic
         self._task = task
@@ -114,14 +165,14 @@ class RowSender:
         Cancellation: the rows that were queued are sent.
         """
         first = self.count.rows
-        for part in self._parts(batch):
+        for part in parts_of(batch, self._topic, self._task, first):
             try:
-                deliveries = await self._send_part(part)
+                deliveries = await self._producer.send_columns(part.topic, **part.columns)
             except KafkaError as error:
                 # The rows before it were queued.
                 raise self._failed(first, part, len(getattr(error, "queued", ())), error) from error
             self._pending.append(_Pending(deliveries, first, part))
-        self.count.add(batch)
+            self.count.add_part(part)
         self._drop_acknowledged()
 
     async def end(self) -> None:
@@ -135,35 +186,6 @@ class RowSender:
         while self._pending:
             await self._pending[0].deliveries.wait()
             self._drop_acknowledged()
-
-    async def _send_part(self, part: _Part) -> Any:
-        rows = part.rows
-        if "headers" in rows.schema.names:
-            return await self._producer.send_many(part.topic, _records(rows, part.partition))
-        return await self._producer.send_columns(
-            part.topic,
-            values=rows.column("value"),
-            keys=_column(rows, "key"),
-            partition=part.partition,
-            timestamps_ms=_column(rows, "timestamp"),
-        )
-
-    def _parts(self, batch: pa.RecordBatch) -> Iterator[_Part]:
-        """Yield the rows of each topic and partition, in their order."""
-        by = [name for name in ("topic", "partition") if name in batch.schema.names and (name == "partition" or self._topic is None)]
-        if not batch.num_rows:
-            return
-        if not by:
-            yield _Part(self._topic or "", None, batch)
-            return
-        topics = batch.column("topic") if "topic" in by else None
-        if topics is not None and topics.null_count:
-            row = pc.index(topics.is_null(), True).as_py()
-            raise RowFailed(self._task, self.count.rows + row, "its topic is null, and no option 'topic' is given")
-        for numbers in _groups([batch.column(name) for name in by]):
-            rows = batch if numbers is None else batch.take(numbers)
-            head = {name: rows.column(name)[0].as_py() for name in by}
-            yield _Part(head.get("topic", self._topic or ""), head.get("partition"), rows, numbers)
 
     def _drop_acknowledged(self) -> None:
         """Forget the parts that have ended.
@@ -183,48 +205,43 @@ class RowSender:
         errors = [self._failed(pending.first, pending.part, at, error, others) for pending, (at, error) in found]
         return min(errors, key=lambda error: error.row)
 
-    def _failed(self, first: int, part: _Part, at: int, error: KafkaError, others: str = "") -> RowFailed:
+    def _failed(self, first: int, part: Part, at: int, error: KafkaError, others: str = "") -> RowFailed:
         """Return the error for the row `at` of a part."""
-        partition = error.partition if isinstance(error, DeliveryError) else part.partition
+        given = part.columns.get("partitions")
+        partition = error.partition if isinstance(error, DeliveryError) else None if given is None else given[at].as_py()
         place = f"topic {part.topic}" if partition is None else f"topic {part.topic}, partition {partition}"
         made = RowFailed(self._task, first + part.number(at), f"{place}: {_ROW.sub('', str(error))}{others}")
         made.__cause__ = error
         return made
 
 
-def _column(batch: pa.RecordBatch, name: str) -> Any:
-    return batch.column(name) if name in batch.schema.names else None
+def parts_of(batch: pa.RecordBatch, topic: str | None, task: int = 0, first: int = 0) -> Iterator[Part]:
+    """Yield the rows of each topic, in their order.
 
+    Args:
+        batch: the rows.
+        topic: the topic of all of them; None: the column `topic` names it.
+        task: the number of the task, for errors.
+        first: the number of the batch's first row in the task, for errors.
 
-def _groups(columns: list[Any]) -> Iterator[Any]:
-    """Yield the numbers of the rows that are equal in all columns, in order; None: all rows are."""
-    codes = None
-    for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        own = encoded.indices.cast(pa.int64())
-        codes = own if codes is None else pc.add(pc.multiply(codes, len(encoded.dictionary)), own)
-    assert codes is not None
-    order = pc.array_sort_indices(codes)
-    runs = pc.run_end_encode(codes.take(order))
-    if len(runs.run_ends) == 1:
-        yield None
+    Raises:
+        RowFailed: a row has no topic.
+    """
+    if not batch.num_rows:
         return
-    begin = 0
-    for end in runs.run_ends.to_pylist():
-        yield order.slice(begin, end - begin)
-        begin = end
-
-
-def _records(rows: pa.RecordBatch, partition: int | None) -> list[Record[Any, Any]]:
-    names = rows.schema.names
-    values = rows.column("value").cast(pa.binary()).to_pylist()
-    keys = rows.column("key").cast(pa.binary()).to_pylist() if "key" in names else [None] * len(values)
-    times = [None] * len(values)
-    if "timestamp" in names:
-        column = rows.column("timestamp")
-        times = pc.cast(column, pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64()).to_pylist()
-    headers = [[(one["key"], one["value"]) for one in row or ()] for row in rows.column("headers").to_pylist()]
-    return [
-        Record(value, key=key, partition=partition, timestamp_ms=when, headers=some)
-        for value, key, when, some in zip(values, keys, times, headers, strict=True)
-    ]
+    if topic is not None:
+        yield Part(topic, batch)
+        return
+    topics = batch.column("topic")
+    if topics.null_count:
+        raise RowFailed(task, first + pc.index(topics.is_null(), value=True).as_py(), "its topic is null, and no option 'topic' is given")
+    encoded = topics.dictionary_encode()
+    if len(encoded.dictionary) == 1:
+        yield Part(topics[0].as_py(), batch)
+        return
+    # The sort is stable, so the numbers of each topic's rows ascend.
+    order = pc.array_sort_indices(encoded.indices)
+    ends = pc.run_end_encode(encoded.indices.take(order)).run_ends.to_pylist()
+    for begin, end in pairwise((0, *ends)):
+        numbers = order.slice(begin, end - begin)
+        yield Part(topics[numbers[0].as_py()].as_py(), batch.take(numbers), numbers)

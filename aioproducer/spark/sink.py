@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource
 
 from aioproducer.errors import ConfigError
 from aioproducer.spark.contract import column_problems
-from aioproducer.spark.sink_options import EXACTLY_ONCE, SinkOptions, option_problems
+from aioproducer.spark.sink_options import SinkOptions, option_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,8 +68,6 @@ class AioproducerSink(DataSource):
         if overwrite:
             mode = ".outputMode('append'), or write updates within foreachBatch" if made.is_stream else ".mode('append')"
             problems.append(f"the sink only appends: use {mode}")
-        if made.delivery == EXACTLY_ONCE:
-            problems.append(f"delivery={EXACTLY_ONCE} is not built yet")
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         problems += column_problems(columns, has_topic=made.topic is not None)
         return [*problems, *option_problems(self.options, is_stream=made.is_stream), *kafka_problems(made)]

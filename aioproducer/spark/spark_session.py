@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from aioproducer import jars
@@ -57,8 +58,10 @@ def session(
         extra_conf: settings that take precedence over the ones chosen here.
 
     Raises:
-        aioproducer.errors.KafkaError: there is no Java that Spark can use, or the jars could not be fetched. The text has a remedy.
+        aioproducer.errors.KafkaError: there is no Java that Spark can use, the jars could not be fetched, or they are none of this pyspark.
+            The text has a remedy.
     """
+    jars.check_spark(pyspark.__version__)
     _prepare_environment()
     settings = {
         **_SETTINGS,

@@ -12,11 +12,12 @@ import contextlib
 import importlib
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.producer import Producer
+from aioproducer.transaction_resolver import TransactionResolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Worker", "WorkerFailed", "worker"]
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Producer[Any, Any] | TransactionResolver")
 _Key: TypeAlias = "tuple[tuple[str, str], ...]"
 # How often a waiting task looks whether the loop's thread is alive.
 _LOOK_SECONDS: Final = 1.0
-# Producers that are kept while no task uses them: a process serves one query for most of its life.
+# Producers, and resolvers, that are kept while no task uses them: a process serves one query for most of its life.
 _KEPT: Final = 4
 
 
@@ -46,7 +48,8 @@ class Worker:
         self.pid = os.getpid()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="aioproducer", daemon=True)
-        self._producers: dict[_Key, _Shared] = {}
+        self._producers: dict[_Key, _Shared[Producer[Any, Any]]] = {}
+        self._resolvers: dict[_Key, _Shared[TransactionResolver]] = {}
         self._thread.start()
 
     def _run(self) -> None:
@@ -90,37 +93,30 @@ class Worker:
             ConfigError: an option is bad, or a reference to a secret cannot be read.
             BootstrapFailed: no broker answered.
         """
-        key = tuple(sorted(options.items()))
-        producer = self.call(self._take(key))
-        try:
+        with self._lent(self._producers, _key(options), Producer) as producer:
             yield producer
-        finally:
-            self.call(self._give_back(key))
 
-    async def _take(self, key: _Key) -> Producer[Any, Any]:
-        shared = self._producers.pop(key, None) or _Shared(lambda: Producer(ProducerConfig.from_mapping(dict(key))))
-        # The one that was used last is at the end.
-        self._producers[key] = shared
-        shared.users += 1
+    @contextlib.contextmanager
+    def lent_resolver(self, options: Mapping[str, str]) -> Iterator[TransactionResolver]:
+        """Lend the started resolver of some options; see `lent`."""
+        with self._lent(self._resolvers, _key(options), TransactionResolver) as resolver:
+            yield resolver
+
+    @contextlib.contextmanager
+    def _lent(self, all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[ProducerConfig], C]) -> Iterator[C]:
+        client = self.call(_take(all_shared, key, make))
         try:
-            return await shared.started()
-        except BaseException:
-            await self._give_back(key)
-            raise
-
-    async def _give_back(self, key: _Key) -> None:
-        """End one use, and stop the producers that were not used for longest, beyond those that are kept."""
-        self._producers[key].users -= 1
-        idle = [one for one, shared in self._producers.items() if not shared.users]
-        for one in idle[: max(len(self._producers) - _KEPT, 0)]:
-            await self._producers.pop(one).stop()
+            yield client
+        finally:
+            self.call(_give_back(all_shared, key))
 
     def close(self) -> None:
         """Stop every producer, and end the thread. For tests: a worker process just ends."""
 
         async def stop() -> None:
-            while self._producers:
-                await self._producers.popitem()[1].stop()
+            for all_shared in (self._producers, self._resolvers):
+                while all_shared:
+                    await all_shared.popitem()[1].stop()
 
         self.call(stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -128,35 +124,62 @@ class Worker:
         self._loop.close()
 
 
-class _Shared:
-    """Holds one producer, which the first of its users starts, and a new one after a failure."""
+def _key(options: Mapping[str, str]) -> _Key:
+    return tuple(sorted(options.items()))
 
-    def __init__(self, make: Callable[[], Producer[Any, Any]]) -> None:
+
+async def _take(all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[ProducerConfig], C]) -> C:
+    shared = all_shared.pop(key, None) or _Shared(lambda: make(ProducerConfig.from_mapping(dict(key))))
+    # The one that was used last is at the end.
+    all_shared[key] = shared
+    shared.users += 1
+    try:
+        return await shared.started()
+    except BaseException:
+        await _give_back(all_shared, key)
+        raise
+
+
+async def _give_back(all_shared: dict[_Key, _Shared[C]], key: _Key) -> None:
+    """End one use, and stop the clients that were not used for longest, beyond those that are kept."""
+    all_shared[key].users -= 1
+    idle = [one for one, shared in all_shared.items() if not shared.users]
+    for one in idle[: max(len(all_shared) - _KEPT, 0)]:
+        await all_shared.pop(one).stop()
+
+
+class _Shared(Generic[C]):
+    """Holds one client, which the first of its users starts, and a new one after a failure."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
         self.users = 0
         self._make = make
-        self._producer: Producer[Any, Any] | None = None
+        self._client: C | None = None
         self._lock = asyncio.Lock()
 
-    async def started(self) -> Producer[Any, Any]:
+    async def started(self) -> C:
         async with self._lock:
-            if self._producer is not None and not await _runs(self._producer):
+            if self._client is not None and not await _runs(self._client):
                 await self.stop()
-            if self._producer is None:
-                producer = self._make()
-                await producer.start()
-                self._producer = producer
-            return self._producer
+            if self._client is None:
+                client = self._make()
+                await client.start()
+                self._client = client
+            return self._client
 
     async def stop(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
+        client, self._client = self._client, None
+        if client is not None:
             with contextlib.suppress(KafkaError):
-                await producer.stop()
+                await client.stop()
 
 
-async def _runs(producer: Producer[Any, Any]) -> bool:
+async def _runs(client: Producer[Any, Any] | TransactionResolver) -> bool:
+    """Return whether a client works. A resolver connects anew whenever it is needed."""
+    if isinstance(client, TransactionResolver):
+        return True
     try:
-        await producer.flush(timeout=0)
+        await client.flush(timeout=0)
     except ProducerClosed:
         return False
     return True

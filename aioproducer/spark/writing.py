@@ -6,11 +6,17 @@ its class, and unpickles it in a process of the driver for each batch, so this m
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from aioproducer.errors import KafkaError
+from aioproducer.spark.decisions import TaskReport, has_rows
+from aioproducer.spark.pumping import pump
+from aioproducer.spark.sink_options import EXACTLY_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.spark.sink_options import SinkOptions
     from aioproducer.spark.worker import Worker
 
-__all__ = ["BatchWriter", "StreamWriter", "TaskMessage", "Writer", "pump"]
+__all__ = ["BatchWriter", "NoBatchNumber", "StreamWriter", "TaskMessage", "Writer", "pump"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,22 @@ class TaskMessage(WriterCommitMessage):
         task: the number of the task.
         rows: the rows that it wrote.
         bytes: the bytes of their keys and values.
+        report: with exactly_once, what became of them.
     """
 
     task: int
     rows: int
     bytes: int
+    report: TaskReport | None = None
+
+
+class NoBatchNumber(KafkaError):
+    """Reports a Spark that does not tell a task its query and its micro-batch."""
+
+
+# Local properties that Spark sets for the tasks of a micro-batch. They are not documented.
+_BATCH: Final = "streaming.sql.batchId"
+_QUERY: Final = "sql.streaming.queryId"
 
 
 class Writer:
@@ -44,7 +61,12 @@ class Writer:
 
     Args:
         options: the checked options.
+
+    Attributes:
+        max_ends: with exactly_once, the largest number of transactions that the driver ends at the same time.
     """
+
+    max_ends = 64
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -62,10 +84,9 @@ class Writer:
         # Not at the top: the processes of the driver do not need it, and it takes a third of a second.
         from aioproducer.spark.worker import worker  # noqa: PLC0415
 
-        # Spark keeps it for the task's own thread alone.
-        task = TaskContext.get()
-        number, attempt = (0, 0) if task is None else (task.partitionId(), task.attemptNumber())
-        where = {"partition": number, "attempt": attempt}
+        number, where = _this_task()
+        if self._options.delivery == EXACTLY_ONCE:
+            return self._write_exactly_once(worker(), iterator, where)
         self.reached("start", **where)
         sender = self._send_at_least_once(worker(), iterator, number, where)
         self.reached("written", **where)
@@ -81,50 +102,98 @@ class Writer:
             place.call(sender.end())
         return sender
 
+    def _write_exactly_once(self, place: Worker, batches: Iterable[pa.RecordBatch], where: dict[str, int]) -> TaskMessage:
+        from aioproducer.spark.exactly_once_writing import write_task  # noqa: PLC0415  as above
 
-def pump(place: Worker, sender: RowSender, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-    """Send batches; yield after each one that is queued, while the next one is read. At the end all are queued.
+        name, batch = self._name_and_batch(TaskContext.get())
+        where = {**where, "batch": batch}
+        self.reached("start", **where)
+        report = write_task(
+            place, self._options, name, batch, where["partition"], batches, lambda step, /, **more: self.reached(step, **where, **more)
+        )
+        return TaskMessage(report.task, report.rows, report.bytes, report)
 
-    An interruption of this thread, or an error of the iterator, cancels the send that runs.
-    """
-    sending = None
-    try:
-        for batch in batches:
-            if sending is not None:
-                place.wait(sending)
-                yield
-            sending = place.submit(sender.send(batch))
-        if sending is not None:
-            place.wait(sending)
-            yield
-    finally:
-        if sending is not None:
-            sending.cancel()
+    def _name_and_batch(self, task: TaskContext | None) -> tuple[str, int]:
+        """Return the name of the query or of the write, and the number of the micro-batch."""
+        raise NotImplementedError
+
+    def _commit(self, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
+        reports = _reports(messages)
+        if not has_rows(reports):
+            # Also with at_least_once: such tasks have no reports.
+            self.reached("commit", batch=batch)
+            self.reached("committed", batch=batch)
+            return
+        from aioproducer.spark.exactly_once_writing import commit_messages  # noqa: PLC0415  as above
+
+        commit_messages(self._options, batch, reports, lambda step, /, **where: self.reached(step, **where), self.max_ends)
+
+    def _abort(self, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
+        reports = _reports(messages)
+        if has_rows(reports):
+            from aioproducer.spark.exactly_once_writing import abort_messages  # noqa: PLC0415  as above
+
+            abort_messages(self._options, batch, reports, self.max_ends)
+
+
+def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
+    return [message.report for message in messages if isinstance(message, TaskMessage) and message.report is not None]
+
+
+def _this_task() -> tuple[int, dict[str, int]]:
+    """Return the number of this task, and what `reached` is told. Spark keeps it for the task's own thread alone."""
+    task = TaskContext.get()
+    if task is None:
+        return 0, {"batch": 0, "partition": 0, "attempt": 0}
+    batch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
+    return task.partitionId(), {"batch": batch, "partition": task.partitionId(), "attempt": task.attemptNumber()}
 
 
 class BatchWriter(Writer, DataSourceArrowWriter):
     """Writes a batch DataFrame."""
 
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options)
+        # Spark pickles the writer for its tasks, so all of them have one name.
+        self._name = options.prefix + (options.transactional_id or uuid.uuid4().hex)
+
+    def _name_and_batch(self, task: TaskContext | None) -> tuple[str, int]:
+        del task
+        return self._name, 0
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End the write, in a process of the driver, after all tasks have succeeded."""
-        self.reached("commit", batch=0)
-        del messages
-        self.reached("committed", batch=0)
+        """End the write, in a process of the driver, after all tasks have succeeded.
+
+        Raises:
+            KafkaError: with exactly_once, as `commit_batch`.
+        """
+        self._commit(messages, 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: with at_least_once, rows that were written stay written."""
-        del messages
+        """With exactly_once, abort what the tasks wrote. With at_least_once, rows that were written stay written."""
+        self._abort(messages, 0)
 
 
 class StreamWriter(Writer, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query."""
 
+    def _name_and_batch(self, task: TaskContext | None) -> tuple[str, int]:
+        query, batch = (None, None) if task is None else (task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH))
+        if query is None or batch is None:
+            raise NoBatchNumber(
+                f"this Spark does not tell a task its micro-batch (the local properties {_QUERY} and {_BATCH}), which delivery=exactly_once "
+                "needs. Write each batch in foreachBatch, with transactionalId=f'{name}-{batch_id}'"
+            )
+        return self._options.prefix + query, int(batch)
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """End a micro-batch, in a process of the driver, after all its tasks have succeeded."""
-        self.reached("commit", batch=batchId)
-        del messages
-        self.reached("committed", batch=batchId)
+        """End a micro-batch, in a process of the driver, after all its tasks have succeeded.
+
+        Raises:
+            KafkaError: with exactly_once, as `commit_batch`. Spark then ends the query.
+        """
+        self._commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """Do nothing: with at_least_once, rows that were written stay written, and the batch is run again."""
-        del messages, batchId
+        """With exactly_once, abort what was not decided. With at_least_once, rows stay written, and the batch is run again."""
+        self._abort(messages, batchId)

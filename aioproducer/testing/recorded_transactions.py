@@ -22,7 +22,7 @@ from aioproducer.errors import (
     TransactionMisuse,
     UsageError,
 )
-from aioproducer.model import Position
+from aioproducer.model import Position, PreparedTransaction
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = ["TRANSACTION_METHODS", "RecordedScope", "RecordedTransactions"]
 
 TRANSACTION_METHODS: Final = (
     "begin_transaction",
+    "prepare_transaction",
     "commit_transaction",
     "abort_transaction",
     "send_offsets_to_transaction",
@@ -44,6 +45,9 @@ TRANSACTION_METHODS: Final = (
 )
 _READY: Final = "has no transaction open: call begin_transaction()"
 _OPEN: Final = "has a transaction open"
+_PREPARED: Final = (
+    "has a prepared transaction: call commit_transaction() or abort_transaction(), or stop it, which leaves the transaction open"
+)
 _FAILED: Final = "has a transaction that can only be aborted: call abort_transaction()"
 _MISSING: Final = (RecordTooLarge, SendTimeout)
 
@@ -78,6 +82,11 @@ class RecordedTransactions(ABC):
         """Return whether a transaction is open."""
         return self._transaction != _READY
 
+    @property
+    def is_prepared(self) -> bool:
+        """Return whether the open transaction is prepared to be ended by a `TransactionResolver`."""
+        return self._transaction == _PREPARED
+
     def fence(self) -> None:
         """Let a newer producer take the transactional_id.
 
@@ -102,15 +111,30 @@ class RecordedTransactions(ABC):
         self._enter("begin_transaction", _READY)
         self._transaction = _OPEN
 
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Acknowledge all pending records, and leave the transaction open, also after `stop`: `uncommitted` has its records.
+
+        Raises:
+            TransactionMisuse: no transaction is open, or it is empty.
+            TransactionAbortable: a record of the transaction failed.
+        """
+        self._enter("prepare_transaction", _OPEN, _PREPARED)
+        await self.flush()
+        self._refuse("prepare_transaction()", (_OPEN, _PREPARED))
+        if not (self.uncommitted or self.uncommitted_offsets):
+            raise TransactionMisuse("prepare_transaction() has no place here: no record or offset was sent in this transaction")
+        self._transaction = _PREPARED
+        return PreparedTransaction(self.config.transactional_id, 0, self.commits + self.aborts, 2)
+
     async def commit_transaction(self) -> None:
         """Acknowledge all pending records, then move the transaction's records to `history`.
 
         Raises:
             TransactionAbortable: a record of the transaction failed.
         """
-        self._enter("commit_transaction", _OPEN)
+        self._enter("commit_transaction", _OPEN, _PREPARED)
         await self.flush()
-        self._refuse("commit_transaction()", (_OPEN,))
+        self._refuse("commit_transaction()", (_OPEN, _PREPARED))
         self.history += self.uncommitted
         self.offsets += self.uncommitted_offsets
         self.commits += 1
@@ -118,7 +142,7 @@ class RecordedTransactions(ABC):
 
     async def abort_transaction(self) -> None:
         """Drop the transaction's records; those that are pending fail."""
-        self._enter("abort_transaction", _OPEN, _FAILED)
+        self._enter("abort_transaction", _OPEN, _PREPARED, _FAILED)
         self._transaction_error = None
         self._drop()
         self.aborts += 1

@@ -334,10 +334,10 @@ class RecordingProducer(RecordedTransactions, Generic[K, V]):
         return FlushSummary(done, 0, 0)
 
     async def stop(self) -> None:
-        """Abort an open transaction, acknowledge all pending records and refuse further sends. Safe twice, and before `start`."""
+        """Abort an open transaction that is not prepared, acknowledge all pending records and refuse further sends. Safe twice, and before `start`."""
         self._raise("stop")
         if self._state == "running":
-            if self.in_transaction:
+            if self.in_transaction and not self.is_prepared:
                 await self.abort_transaction()
             while self.complete_next():
                 pass

@@ -17,13 +17,17 @@ import pytest
 from settled import settled
 
 from aioproducer import (
+    BrokerError,
     CommitFailed,
     ConsumerGroupMetadata,
     DeliveryError,
+    Position,
+    PreparedTransaction,
     Producer,
     ProducerFenced,
     TransactionAbortable,
     TransactionExpired,
+    TransactionResolver,
 )
 from aioproducer.net.transport import TcpDialer
 from aioproducer.testing import KafkaServer
@@ -31,7 +35,7 @@ from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import decode_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from aioproducer.interfaces import Buffer, Receiver, Stream
 
@@ -53,8 +57,9 @@ VERSIONS = {"4.3.1, version 2": 2, "4.3.1, version 1": 1, "3.9.2": 1}
 class Stage:
     """A server, and what tests need of it."""
 
-    def __init__(self, server: KafkaServer) -> None:
+    def __init__(self, server: KafkaServer, label: str = "") -> None:
         self.server = server
+        self.label = label
 
     async def topic(self) -> str:
         """A new one of three partitions."""
@@ -322,14 +327,65 @@ async def lost_answers(stage: Stage, name: str) -> None:
     assert await stage.committed(name, orders) == [11, -1001, -1001]
 
 
-STORIES = (the_story, fencing, a_time_out, a_cancellation, a_refused_record, a_killed_process, lost_answers)
+async def prepared_by(stage: Stage, name: str, topic: str, value: bytes, **options: Any) -> PreparedTransaction:
+    """Return a transaction with one record and one position, whose producer is gone."""
+    async with stage.producer(name, **options) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, value, partition=0)
+        await producer.send_position_to_transaction(name, 7, value.decode(), topic=topic)
+        return await producer.prepare_transaction()
+
+
+async def refusal(call: Awaitable[None]) -> str:
+    """Return the name of the error that a call is refused with."""
+    with pytest.raises(BrokerError) as raised:
+        await call
+    assert not raised.value.retriable
+    return raised.value.name
+
+
+async def prepared_transactions(stage: Stage, name: str) -> None:
+    """A resolver ends what producers left: each answer is the one that tests/scenarios/test_prepared.py has of the fake cluster."""
+    orders = await stage.topic()
+    version = VERSIONS[stage.label]
+    async with TransactionResolver(bootstrap_servers=stage.server.bootstrap_servers, max_block_ms=20_000) as resolver:
+        kept = await prepared_by(stage, f"{name}-kept", orders, b"kept")
+        assert kept.version == version
+        expired = await prepared_by(stage, f"{name}-expired", orders, b"expired", transaction_timeout_ms=1_000)
+        assert await resolver.committed_offset(f"{name}-kept", orders, stable=False) is None
+        await resolver.commit(kept)
+        await resolver.commit(kept)
+        assert await refusal(resolver.abort(kept)) == "INVALID_TXN_STATE"
+        assert await resolver.committed_offset(f"{name}-kept", orders) == Position(7, "kept")
+        dropped = await prepared_by(stage, f"{name}-dropped", orders, b"dropped")
+        await resolver.abort(dropped)
+        await resolver.abort(dropped)
+        assert await refusal(resolver.commit(dropped)) == "INVALID_TXN_STATE"
+        lost = await prepared_by(stage, name, orders, b"lost")
+        won = await prepared_by(stage, name, orders, b"won")
+        assert await refusal(resolver.commit(lost)) == "PRODUCER_FENCED"
+        await resolver.commit(won)
+        later = await prepared_by(stage, name, orders, b"later")
+        assert await refusal(resolver.commit(won)) == "PRODUCER_FENCED"
+        await resolver.abort(later)
+        many = [await prepared_by(stage, f"{name}-{number}", orders, b"%d" % number) for number in range(5)]
+        await asyncio.gather(*map(resolver.commit, many))
+        assert await refusal(resolver.commit(PreparedTransaction("nobody", 0, 0, version))) == "INVALID_PRODUCER_ID_MAPPING"
+        # the offset is stable once the coordinator has aborted the transaction
+        assert await resolver.committed_offset(f"{name}-expired", orders) is None
+        assert await refusal(resolver.commit(expired)) == {1: "PRODUCER_FENCED", 2: "INVALID_TXN_STATE"}[version]
+    visible = await stage.visible(orders)
+    assert (visible[0][:2], sorted(visible[0][2:])) == ([b"kept", b"won"], [b"%d" % number for number in range(5)])
+
+
+STORIES = (the_story, fencing, a_time_out, a_cancellation, a_refused_record, a_killed_process, lost_answers, prepared_transactions)
 
 
 @pytest.mark.parametrize("server", SERVERS)
 async def test_transactions(server: str) -> None:
     """Every story, on one server of each kind; the producer speaks the version that the server has."""
     async with KafkaServer(properties=PROPERTIES, **SERVERS[server]) as kafka:
-        stage = Stage(kafka)
+        stage = Stage(kafka, server)
         for story in STORIES:
             await story(stage, story.__name__)
         async with stage.producer("version") as producer:

@@ -1,4 +1,4 @@
-"""Spark's Kafka connector with our options as properties, over TLS: it reads what ours wrote, and writes what peers read."""
+"""Spark over TLS: its Kafka connector with our options as properties, and our sink with the connector's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import pytest
 from secured import JAVA_WAYS, Way, java_properties, read_by_confluent
 
 from aioproducer import Producer
+from aioproducer.spark import register
+from aioproducer.testing.certificates import pkcs12_truststore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from aioproducer.testing.kafka_thread import ServerThread
@@ -37,3 +41,36 @@ def test_the_connector_takes_our_options(spark: SparkSession, secure_server: Ser
     records = reader.load().selectExpr("value", "offset").orderBy("offset").coalesce(1)
     records.select("value").write.format("kafka").options(**kafka, topic=sink).save()
     assert read_by_confluent(secure_server, way, sink, 10) == [b"%d" % number for number in range(10)]
+
+
+STORE_PASSWORD = "canary-store"
+PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
+
+
+@pytest.mark.parametrize("store", ["PEM", "PKCS12"])
+def test_one_set_of_options_serves_source_and_sink(spark: SparkSession, secure_server: ServerThread, tmp_path: Path, store: str) -> None:
+    """In one query: Spark's source reads the topic that our sink wrote, over SASL_SSL; passwords are references to a file."""
+    first, second = (f"spark-both-{uuid.uuid4().hex[:8]}" for _ in range(2))
+    for topic in (first, second):
+        secure_server.create_topic(topic)
+    way = Way("SASL_SSL", "SCRAM-SHA-512")
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text(f"sasl={way.password}\nstore={STORE_PASSWORD}\n")
+    properties = java_properties({**way.ours(secure_server), "sasl_password": f"${{file:{secrets}:sasl}}"})
+    if store == "PKCS12":
+        trusted = tmp_path / "ca.p12"
+        trusted.write_bytes(pkcs12_truststore(STORE_PASSWORD, secure_server.certificates.authority))
+        properties |= {
+            "ssl.truststore.type": "PKCS12",
+            "ssl.truststore.location": str(trusted),
+            "ssl.truststore.password": f"${{file:{secrets}:store}}",
+        }
+    providers = {"config.providers": "file", "config.providers.file.class": PROVIDER}
+    kafka = {f"kafka.{name}": value for name, value in {**properties, **providers}.items()}
+    register(spark)
+    rows = spark.range(10).selectExpr("string(id) AS value").coalesce(1)
+    rows.write.format("aioproducer").mode("append").options(**kafka, topic=first).save()
+    stream = spark.readStream.format("kafka").options(**kafka, subscribe=first, startingOffsets="earliest").load().select("value")
+    query = stream.writeStream.format("aioproducer").options(**kafka, topic=second, checkpointLocation=str(tmp_path / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert read_by_confluent(secure_server, way, second, 10) == [b"%d" % number for number in range(10)]

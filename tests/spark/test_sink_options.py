@@ -15,7 +15,7 @@ TABLE = [
     ({"delivery": " Exactly_Once ", "topic": "t"}, []),
     ({"topc": "t"}, ["unknown option 'topc'; did you mean 'topic'?"]),
     ({"acks": "1"}, ["unknown option 'acks'; did you mean 'kafka.acks'?"]),
-    ({"sasl.pasword": "x"}, ["unknown option 'sasl.pasword'; did you mean 'kafka.sasl.password'?"]),
+    ({"sasl.passwrd": "x"}, ["unknown option 'sasl.passwrd'; did you mean 'kafka.sasl.password'?"]),
     ({"subscribe": "x"}, [f"unknown option 'subscribe': {LISTED}"]),
     ({"path": "/x"}, ["the sink has no path: call save() or start() without one, and give the option 'topic'"]),
     ({"topic": " "}, ["option 'topic' is empty: leave it out"]),

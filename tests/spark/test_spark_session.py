@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproducer import jars
+from aioproducer.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,3 +44,12 @@ def test_python_workers_run_this_python(spark: SparkSession) -> None:
     """A worker would else be the `python3` of PATH, which need not know a single package of ours."""
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert spark.sparkContext.pythonExec == sys.executable
+
+
+def test_a_pyspark_without_a_connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text says which pyspark has one, and that the sink needs none."""
+    monkeypatch.setattr("pyspark.__version__", "4.1.4")
+    with pytest.raises(
+        jars.JarsUnavailable, match=r"pyspark 4\.1\.4 is installed.*pip install 'pyspark==4\.2\.0'.*format\('aioproducer'\) writes"
+    ):
+        session()

@@ -65,7 +65,7 @@ def test_a_task(brokers: ClusterInThread) -> None:
     assert pickle.loads(pickle.dumps(message)) == TaskMessage(0, 3, 4)
     writer.commit([message])
     writer.abort([message, None])
-    task = {"partition": 0, "attempt": 0}
+    task = {"batch": 0, "partition": 0, "attempt": 0}
     assert writer.steps == [
         ("start", task),
         *(("rows", {**task, "rows": rows}) for rows in (2, 2, 3)),
@@ -98,7 +98,9 @@ def test_a_row_that_is_too_large_fails_the_task(brokers: ClusterInThread) -> Non
 
 def test_a_writer_is_pickled(brokers: ClusterInThread) -> None:
     """Spark sends it to executors and, for batches, to the process that commits."""
-    writer = pickle.loads(pickle.dumps(StreamWriter(options_of(brokers))))
+    options = options_of(brokers)
+    writer = pickle.loads(pickle.dumps(StreamWriter(options)))
+    assert writer._options == options
     writer.commit([TaskMessage(0, 1, 1), None], 7)
     writer.abort([None], 7)
 

@@ -19,6 +19,7 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction_errors import Course, Rpc, course_of, error_of, gravest
 from aioproducer.core.transactions.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
 from aioproducer.errors import BrokerError, TransactionAborted, TransactionMisuse
+from aioproducer.model import PreparedTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Transaction"]
 
 
-_ADDING: Final = (State.IN_TRANSACTION, State.COMMITTING)
+_ADDING: Final = (State.IN_TRANSACTION, State.PREPARING, State.COMMITTING)
+_PREPARING: Final = (State.PREPARING, State.PREPARED)
 # The request that ends the transaction in each of these states.
 _ENDING: Final = {State.COMMITTING: Rpc.COMMIT, State.ABORTING: Rpc.ABORT}
 # Until the answer to one of these arrives, the producer does not know whether the coordinator has begun the transaction.
@@ -55,7 +57,7 @@ class Transaction:
         error: the reason why no call succeeds, in the two error states; or the reason why there is no producer id.
         operation: the latest operation that the application asked for.
         number: the number of the transaction, counted from 1.
-        is_flushed: in an ending transaction, every record of it has ended.
+        is_flushed: in an ending or preparing transaction, every record of it has ended.
         is_told: a commit was sent, and not refused since.
     """
 
@@ -102,6 +104,18 @@ class Transaction:
         """Commit the transaction after its last record was written. Returns the operation; the same one while the commit continues."""
         return self.operation if self.state is State.COMMITTING else self._start(Event.COMMIT)
 
+    def prepare(self) -> Operation:
+        """Prepare the transaction to be ended by another client. Returns the operation; the same one until the transaction ends."""
+        return self.operation if self.state in _PREPARING else self._start(Event.PREPARE)
+
+    def hand_over(self) -> PreparedTransaction:
+        """Return the prepared transaction, after the operation of `prepare` has ended. From now on another client may end it."""
+        if self.state is State.IN_TRANSACTION:
+            raise TransactionMisuse("prepare_transaction() has no place here: no record or offset was sent in this transaction")
+        if self.state is not State.PREPARED:
+            self._go(Event.HAND_OVER)
+        return PreparedTransaction(self.transactional_id, self.identity.producer_id, self.identity.epoch, self.version)
+
     def abort(self) -> Operation:
         """Abort the transaction and return the operation; the same one while the abort continues.
 
@@ -111,9 +125,9 @@ class Transaction:
             return self.operation
         if self.state is State.COMMITTING and self.is_told:
             raise TransactionMisuse("commit_transaction() was sent and cannot be taken back: call it again, to learn how it ends")
-        commit, operation = self.operation, self._start(Event.ABORT)
+        waiting, operation = self.operation, self._start(Event.ABORT)
         self._drop()
-        commit.end(TransactionAborted("the transaction was aborted while its commit waited for records", ""))
+        waiting.end(TransactionAborted(f"the transaction was aborted while {waiting.name} waited for records", ""))
         return operation
 
     def add_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> OffsetsCommit:
@@ -128,7 +142,7 @@ class Transaction:
     def check(self, call: str, state: State = State.IN_TRANSACTION) -> None:
         """Raise unless the producer is in `state`: the error of the transaction, if it has one."""
         if self.state is not state:
-            self._refuse(call)
+            raise _refusal(call, self.state, self.error)
 
     def add(self, partition: tuple[str, int]) -> bool:
         """Add the partition of a record. Returns True if the record must wait until the coordinator has added the partition."""
@@ -142,7 +156,7 @@ class Transaction:
         return True
 
     def flushed(self) -> None:
-        """Note that every record of the ending transaction has ended."""
+        """Note that every record of the ending or preparing transaction has ended."""
         self.is_flushed = True
         self._settle()
 
@@ -228,26 +242,21 @@ class Transaction:
             QUICK, RETRY or LOOKUP: how to send the next request, which may cover less. Any other course: the state has changed.
         """
         self._is_beginning = False
-        course = self._refused(request, errors, now)
-        self._settle()
-        return course
-
-    def _refused(self, request: Request, errors: Mapping[str, BrokerError], now: float) -> Course:
         course, error, places = gravest(request.rpc, errors)
         if course is Course.LOOKUP:
             self.coordinators.pop(request.at, None)
         if course <= Course.LOOKUP:
             if request.rpc is Rpc.COMMIT_OFFSETS and request.offsets is not None:
                 request.offsets.keep(errors)
-            return course
         # A new epoch aborts the transaction, too.
-        if course is Course.RENEW and request.rpc is Rpc.ABORT and self._can_renew:
+        elif course is Course.RENEW and request.rpc is Rpc.ABORT and self._can_renew:
             self._needs_renewal = True
             self._finish()
-            return course
-        course = _course_now(course, self.state, can_renew=self._can_renew)
-        self.is_told &= request.rpc is not Rpc.COMMIT
-        self._fail(request.rpc, course, error, ", ".join(sorted(places)), now)
+        else:
+            course = _course_now(course, self.state, can_renew=self._can_renew)
+            self.is_told &= request.rpc is not Rpc.COMMIT
+            self._fail(request.rpc, course, error, ", ".join(sorted(places)), now)
+        self._settle()
         return course
 
     def lost(self, request: Request) -> None:
@@ -271,19 +280,18 @@ class Transaction:
     def _go(self, event: Event) -> None:
         after = NEXT.get((self.state, event))
         if after is None:
-            self._refuse(event)
-        else:
-            self.state = after
-
-    def _refuse(self, call: str) -> None:
-        is_told_why = self.state is State.FATAL_ERROR or (self.state is State.ABORTABLE_ERROR and call != Event.BEGIN)
-        if is_told_why and self.error is not None:
-            raise self.error.again()
-        raise TransactionMisuse(f"{call} has no place here: the producer {self.state}")
+            raise _refusal(event, self.state, self.error)
+        self.state = after
 
     def _settle(self) -> None:
-        """Finish an ending transaction that the coordinator does not know of (TXN-07)."""
-        if self.state in _ENDING and self.is_flushed and not (self._is_begun or self._is_beginning or self.pending or self._offsets):
+        """Finish an ending transaction that the coordinator does not know of (TXN-07), and the preparation of one that it knows of."""
+        if not self.is_flushed or self._is_beginning or self.pending or self._offsets:
+            return
+        if self.state is State.PREPARING:
+            if not self._is_begun:
+                self._go(Event.EMPTY)
+            self.operation.end()
+        elif self.state in _ENDING and not self._is_begun:
             self._finish()
 
     def _finish(self) -> None:
@@ -322,6 +330,14 @@ class Transaction:
         for commit in self._offsets:
             commit.end(error)
         self._drop()
+
+
+def _refusal(call: str, state: State, error: TransactionError | None) -> KafkaError:
+    """Return what a call raises that has no place in `state`: the error of the transaction, if it has one."""
+    is_told_why = state is State.FATAL_ERROR or (state is State.ABORTABLE_ERROR and call != Event.BEGIN)
+    if is_told_why and error is not None:
+        return error.again()
+    return TransactionMisuse(f"{call} has no place here: the producer {state}")
 
 
 def _course_now(course: Course, state: State, *, can_renew: bool) -> Course:

@@ -22,6 +22,8 @@ class State(enum.StrEnum):
     INITIALIZING = "is being given a producer id"
     READY = "has no transaction open: call begin_transaction()"
     IN_TRANSACTION = "has a transaction open"
+    PREPARING = "prepares its transaction: call prepare_transaction() again to wait for the end"
+    PREPARED = "has a prepared transaction: call commit_transaction() or abort_transaction(), or stop it, which leaves the transaction open"
     COMMITTING = "commits its transaction: call commit_transaction() again to wait for the end"
     ABORTING = "aborts its transaction: call abort_transaction() again to wait for the end"
     ABORTABLE_ERROR = "has a transaction that can only be aborted: call abort_transaction()"
@@ -35,6 +37,9 @@ class Event(enum.StrEnum):
     GRANT = "a producer id"
     REFUSE = "no producer id"
     BEGIN = "begin_transaction()"
+    PREPARE = "prepare_transaction()"
+    EMPTY = "nothing to prepare"
+    HAND_OVER = "the prepared transaction"
     COMMIT = "commit_transaction()"
     ABORT = "abort_transaction()"
     END = "the end of the transaction"
@@ -50,6 +55,13 @@ NEXT: Final[Mapping[tuple[State, Event], State]] = {
     (State.IN_TRANSACTION, Event.COMMIT): State.COMMITTING,
     (State.IN_TRANSACTION, Event.ABORT): State.ABORTING,
     (State.IN_TRANSACTION, Event.FAIL): State.ABORTABLE_ERROR,
+    (State.IN_TRANSACTION, Event.PREPARE): State.PREPARING,
+    (State.PREPARING, Event.ABORT): State.ABORTING,
+    (State.PREPARING, Event.FAIL): State.ABORTABLE_ERROR,
+    (State.PREPARING, Event.EMPTY): State.IN_TRANSACTION,
+    (State.PREPARING, Event.HAND_OVER): State.PREPARED,
+    (State.PREPARED, Event.COMMIT): State.COMMITTING,
+    (State.PREPARED, Event.ABORT): State.ABORTING,
     # Only before the commit was sent.
     (State.COMMITTING, Event.ABORT): State.ABORTING,
     (State.COMMITTING, Event.FAIL): State.ABORTABLE_ERROR,

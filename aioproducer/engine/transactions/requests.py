@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from aioproducer.core.transactions.transaction import Transaction
-    from aioproducer.core.transactions.transaction_state import Coordinator, Request
+    from aioproducer.core.transactions.transaction_state import Request
     from aioproducer.errors import BrokerError
 
-__all__ = ["KEYS", "TransactionResponse", "bodies", "find_coordinator", "newest", "read"]
+__all__ = ["FIRST_WITH_MANY", "KEYS", "TransactionResponse", "bodies", "find_coordinators", "newest", "read"]
 
 KEYS: Final = {
     Rpc.FIND_COORDINATOR: ApiKey.FIND_COORDINATOR,
@@ -38,7 +38,7 @@ _NEWEST: Final = {
 # The FindCoordinator version with key types.
 _FIRST_WITH_KEY_TYPES: Final = 1
 # The FindCoordinator version with several keys.
-_FIRST_WITH_MANY: Final = 4
+FIRST_WITH_MANY: Final = 4
 # The TxnOffsetCommit version with group members.
 _FIRST_WITH_MEMBERS: Final = 3
 # In older versions, the broker waits itself before it answers (KIP-219). For all other requests the version is 1.
@@ -75,7 +75,7 @@ def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Calla
     who = {"transactional_id": transaction.transactional_id, "producer_id": identity.producer_id, "producer_epoch": identity.epoch}
     rpc = request.rpc
     if rpc is Rpc.FIND_COORDINATOR:
-        return lambda version: find_coordinator(request.at, version)
+        return lambda version: find_coordinators(request.at.key_type, [request.at.key], version)
     if rpc is Rpc.INIT:
         return lambda _version: message("InitProducerId.request", transaction_timeout_ms=timeout_ms, **who)
     if rpc is Rpc.ADD_PARTITIONS:
@@ -87,12 +87,11 @@ def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Calla
     return lambda _version: message("EndTxn.request", committed=rpc is Rpc.COMMIT, **who)
 
 
-def find_coordinator(at: Coordinator, version: int) -> Any:
-    """Return the message of FindCoordinator for a coordinator."""
-    if version < _FIRST_WITH_KEY_TYPES and at.key_type:
+def find_coordinators(key_type: int, keys: list[str], version: int) -> Any:
+    """Return the message of FindCoordinator for the coordinators of several keys; before `FIRST_WITH_MANY`, for the first key alone."""
+    if version < _FIRST_WITH_KEY_TYPES and key_type:
         raise broker_error("UNSUPPORTED_VERSION", "the broker is older than Kafka 0.11 and knows no transactions")
-    key_type, key = at
-    return message("FindCoordinator.request", key=key, key_type=key_type, coordinator_keys=[key])
+    return message("FindCoordinator.request", key=keys[0], key_type=key_type, coordinator_keys=keys)
 
 
 def _topics(partitions: Iterable[tuple[str, int]]) -> Iterator[Any]:
@@ -146,7 +145,7 @@ def read(request: Request, version: int, answer: Any) -> TransactionResponse:
 
 def _found(version: int, answer: Any, request: Request) -> TransactionResponse:
     found = answer
-    if version >= _FIRST_WITH_MANY:
+    if version >= FIRST_WITH_MANY:
         found = next((each for each in answer.coordinators if each.key == request.at.key), None)
     if found is None:
         return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")})

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.transactions.requests import TransactionResponse
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.errors import TransactionError
-    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
+    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
@@ -57,7 +57,9 @@ _QUICK: Final = 0.02
 _PATIENCE: Final = 3.0
 _GIVEN_UP: Final = (State.ABORTABLE_ERROR, State.ABORTING, State.FATAL_ERROR)
 _ENDING: Final = (State.COMMITTING, State.ABORTING)
-_OPEN: Final = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+_FLUSHING: Final = (State.PREPARING, *_ENDING)
+# A prepared transaction is another client's to end, and is not among them.
+_OPEN: Final = (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE_ERROR)
 _NO_COORDINATOR: Final = "Check that the brokers' transaction coordinator works (the topic __transaction_state), or start(wait=False)."
 
 
@@ -145,6 +147,15 @@ class TransactionManager:
         with self._recorder.spent("txn-commit-time"):
             await self._end_of(operation, "commit_transaction()")
 
+    async def prepare(self) -> PreparedTransaction:
+        """Send all records that are left, and leave the transaction open. Cancellation: the flush continues; `give_up` aborts."""
+        operation = self.transaction.prepare()
+        self._on_change()
+        await self._end_of(operation, "prepare_transaction()")
+        prepared = self.transaction.hand_over()
+        self._on_change()
+        return prepared
+
     async def abort(self) -> None:
         """Drop the unsent records, then abort. Cancellation: the abort continues."""
         operation = self.transaction.abort()
@@ -170,11 +181,12 @@ class TransactionManager:
     async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
         """End an open transaction: abort it, or wait for the end that is in progress, at most `timeout` seconds.
 
-        `takes_back`: abort also a transaction that is being committed, if no commit was sent yet. After `timeout` the operation continues.
+        `takes_back`: abort also a prepared transaction, and one that is being committed, if no commit was sent yet. After `timeout` the
+        operation continues.
         Cancellation, except by an anyio scope: the call ends at once, and the operation continues.
         """
         transaction = self.transaction
-        is_undecided = takes_back and transaction.state is State.COMMITTING and not transaction.is_told
+        is_undecided = takes_back and transaction.state in (State.PREPARED, State.COMMITTING) and not transaction.is_told
         if transaction.state in _OPEN or is_undecided:
             transaction.abort()
             self._on_change()
@@ -218,7 +230,7 @@ class TransactionManager:
         """Return a text that names the request or the records that the current operation waits for."""
         request, step = self.transaction.due(), self.transaction.step()
         if request is None or step is None:
-            return "records of it have not ended" if self.transaction.state in _ENDING else f"the producer {self.transaction.state}"
+            return "records of it have not ended" if self.transaction.state in _FLUSHING else f"the producer {self.transaction.state}"
         why = f" ({self.trouble})" if self.trouble is not None else ""
         if request.rpc is Rpc.FIND_COORDINATOR:
             return f"{step.rpc} waits for FindCoordinator of {request.at.key!r}{why}"
@@ -264,7 +276,7 @@ class TransactionManager:
         for queue in self._gate.added():
             self._partition_queues.release(queue)
             self._sender.turn()
-        if state in _ENDING and self._flushing is not operation:
+        if state in _FLUSHING and self._flushing is not operation:
             self._flushing = operation
             self._spawn(self._flush(operation), "flush of a transaction")
 
@@ -353,7 +365,3 @@ class TransactionManager:
         self._failures += 1
         backoff = self._quick if course is Course.QUICK else self._backoff
         return backoff.after(self._failures, self._chance())
-
-    def explain(self) -> str:
-        """Return a text with the transactional id and the result of `waits_for`."""
-        return f"transactional_id {self.transaction.transactional_id!r}: {self.waits_for()}"

@@ -1,0 +1,215 @@
+"""The engine of a running `TransactionResolver`: its connections and tasks, on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.core.backoff import Backoff
+from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
+from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
+from aioproducer.engine.context import EngineContext
+from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
+from aioproducer.engine.observability.instruments import Instruments
+from aioproducer.engine.observability.waiting_notice import waiting_notice
+from aioproducer.engine.tasks import fork_safety
+from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+from aioproducer.engine.tasks.supervisor import Supervisor
+from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
+from aioproducer.errors import ProducerClosed
+from aioproducer.net.cluster import Cluster
+from aioproducer.net.settings import net_settings
+from aioproducer.net.transport import close_socket, disown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.core.incremental import Steps
+    from aioproducer.core.metadata.cluster_metadata import TopicView
+    from aioproducer.interfaces import Dialer, Resolver
+
+__all__ = ["ResolverRuntime"]
+
+_log = logging.getLogger(__name__)
+_FORKED: Final = "the resolver belongs to the process that was forked from; make one here"
+_ELSEWHERE: Final = "the resolver belongs to another event loop; make one in this loop"
+_STOPPED: Final = "the resolver has stopped"
+
+
+class _NoTopics:
+    """Is the user of the metadata: a resolver needs the brokers alone."""
+
+    def topics(self) -> Iterable[str]:
+        return ()
+
+    def is_needed(self, topic: str) -> bool:  # noqa: ARG002  (of a protocol)
+        return False
+
+    def on_topic(self, topic: TopicView) -> Steps[None]:  # noqa: ARG002  (of a protocol)
+        yield from ()
+
+    def on_leader(self, topic: TopicView, partition: int) -> None:
+        """Ignore it."""
+
+
+class ResolverRuntime:
+    """Holds the parts of one resolver.
+
+    Args:
+        version: of this software, for brokers' metrics.
+        chance: returns a random number in [0, 1).
+        wall_clock: returns the seconds since the epoch.
+
+    Attributes:
+        calls: makes the calls to coordinators.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        dialer: Dialer,
+        resolver: Resolver,
+        version: str,
+        *,
+        chance: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.loop = loop = asyncio.get_running_loop()
+        self._config = config
+        self._pid = os.getpid()
+        self._failure: BaseException | None = None
+        self._is_open = False
+        self._starting = asyncio.timeout(None)
+        instruments = self._instruments = Instruments(config, version, loop.time, int(wall_clock() * 1000))
+        settings = net_settings(config, version, dialer, resolver, chance, wall_clock)._replace(observer=instruments)
+        self._tokens = None if settings.security is None else settings.security.tokens
+        self._supervisor = Supervisor(self._on_failure)
+        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        guard = GuardedLoop(loop, self._on_failure)
+        context = EngineContext(config, guard, self._supervisor.spawn, backoff, chance, instruments)
+        assert isinstance(config.bootstrap_servers, tuple)
+        self._cluster = Cluster(config.bootstrap_servers, settings, self._supervisor.spawn, lambda _node: None)
+        is_due = asyncio.Event()
+        schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_due.set)
+        limits = MetadataSettings.of(config, backoff, chance)
+        self._updater = MetadataUpdater(self._cluster, ClusterMetadata(), schedule, is_due, _NoTopics(), limits, self._supervisor.spawn)
+        self.calls = CoordinatorCalls(context, self._cluster, self._updater.add_coordinator)
+
+    async def start(self) -> None:
+        """Start the tasks and wait for the first metadata.
+
+        Raises:
+            BootstrapFailed: no broker answered within `max_block_ms`.
+            ProducerClosed: `stop` was called meanwhile.
+        Cancellation, or an error: no task or connection is left.
+        """
+        fork_safety.watch(self)
+        until = self.loop.time() + self._config.max_block_ms / 1000
+        try:
+            async with self._starting:
+                with waiting_notice(self.loop, lambda: self._notice(until)):
+                    await self._supervisor.start()
+                    if self._tokens is not None:
+                        self._supervisor.spawn(self._tokens.run(self._instruments), "token")
+                    await self._updater.bootstrap(until - self.loop.time())
+        except TimeoutError as error:
+            await self.stop()
+            raise ProducerClosed("the resolver was stopped while it started") from error
+        except BaseException:
+            await self.stop()
+            raise
+        self._supervisor.spawn(self._updater.run(), "metadata")
+        self._is_open = True
+
+    def _notice(self, until: float) -> str:
+        told = ", ".join(node.where for node in self._cluster.bootstrap)
+        reason = f": {self.trouble}" if self.trouble is not None else ""
+        left = max(until - self.loop.time(), 0)
+        return f"{self._config.client_id}: start() waits for a first answer of any broker of {told}, at most {left:.0f} s more{reason}"
+
+    @property
+    def trouble(self) -> object | None:
+        """Return the error because of which brokers cannot be used now; None: no error is known."""
+        nodes = (*self._cluster.nodes, *self._cluster.bootstrap)
+        return self._updater.schedule.trouble or next((node.last_error for node in nodes if node.last_error), None)
+
+    # Where and when it may be used
+
+    def check(self) -> None:
+        """Raise unless a call may be made now, in this process and event loop."""
+        self.check_place()
+        if self._failure is not None:
+            raise ProducerClosed(f"the resolver failed: {self._failure!r}. Make a new one.") from self._failure
+        if not self._is_open:
+            raise ProducerClosed(_STOPPED)
+
+    def check_place(self) -> None:
+        """Raise unless this is the resolver's process and event loop."""
+        if self.is_forked:
+            raise ProducerClosed(_FORKED)
+        if asyncio.get_running_loop() is not self.loop:
+            raise ProducerClosed(_ELSEWHERE)
+
+    @property
+    def is_forked(self) -> bool:
+        """Return whether this process is a forked child of the resolver's process."""
+        return os.getpid() != self._pid
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the resolver runs."""
+        return self._is_open and self._failure is None
+
+    def forget_fork(self) -> None:
+        """Drop the connections and the event loop in a forked child: they belong to the parent process."""
+        disown(self._cluster.leave())
+
+    # The end
+
+    async def stop(self) -> None:
+        """End the waiting calls, the connections and the tasks. Cancellation: they end all the same."""
+        self._is_open = False
+        # RuntimeError: it has started, or failed.
+        with contextlib.suppress(RuntimeError):
+            self._starting.reschedule(self.loop.time())
+        self.calls.close(lambda: ProducerClosed("the resolver was stopped before the answer"))
+        try:
+            await self._cluster.close_gradually(now=True)
+        finally:
+            self._supervisor.stop()
+            try:
+                await self._supervisor.ended()
+            finally:
+                fork_safety.forget(self)
+
+    def _on_failure(self, error: BaseException) -> None:
+        """Fail the resolver, because a task or a callback of it ended by a bug, or was cancelled from outside."""
+        # The end of a forked child cancels all tasks. The child must not use the parent's connections.
+        if self.is_forked or self._failure is not None:
+            return
+        self._failure = error
+        if not isinstance(error, asyncio.CancelledError):
+            _log.error("The resolver failed: %r", error, exc_info=error)
+        self.calls.close(lambda: ProducerClosed(f"the resolver failed: {error!r}"))
+        self._cluster.close(now=True)
+        self._supervisor.stop()
+
+    def drop(self) -> None:
+        """End without waiting, because the resolver was garbage-collected. Any thread may call it."""
+        try:
+            self.loop.call_soon_threadsafe(self._end_now)
+        # The event loop is closed.
+        except RuntimeError:
+            for stream in self._cluster.leave():
+                close_socket(stream)
+
+    def _end_now(self) -> None:
+        self._is_open = False
+        self.calls.close(lambda: ProducerClosed("the resolver was dropped without stop()"))
+        self._cluster.close(now=True)
+        self._supervisor.stop()
+        fork_safety.forget(self)

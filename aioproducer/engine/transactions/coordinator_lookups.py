@@ -1,0 +1,152 @@
+"""Finds the coordinators of groups and of transactional ids, and remembers them.
+
+The keys that are looked up in one event-loop iteration share a request (KIP-699), so that hundreds of transactions can be ended at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.core.transactions.transaction_errors import Rpc
+from aioproducer.core.transactions.transaction_state import Coordinator, Request
+from aioproducer.engine.transactions import requests
+from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError
+from aioproducer.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.engine.context import EngineContext
+    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import Cluster
+
+__all__ = ["PATIENCE", "CoordinatorLookups"]
+
+# Seconds to wait for a connection.
+PATIENCE: Final = 3.0
+# Keys of one request.
+_MOST: Final = 100
+# Coordinators that are remembered.
+_MOST_KNOWN: Final = 16_384
+
+
+class CoordinatorLookups:
+    """Holds the node ids of the known coordinators, and looks up the others.
+
+    Args:
+        add_coordinator: adds the address of a coordinator to the cluster. Returns False if the address is not usable.
+    """
+
+    def __init__(self, context: EngineContext, cluster: Cluster, add_coordinator: Callable[[Broker], bool]) -> None:
+        self._request_timeout = context.config.request_timeout_ms / 1000
+        self._spawn = context.spawn
+        self._cluster = cluster
+        self._add_coordinator = add_coordinator
+        self._loop = asyncio.get_running_loop()
+        self._known: dict[Coordinator, int] = {}
+        # The keys of the next request, by key type; and all keys that are looked up.
+        self._next: dict[int, list[Coordinator]] = {}
+        self._found: dict[Coordinator, asyncio.Future[BrokerNode]] = {}
+
+    def forget(self, at: Coordinator) -> None:
+        """Forget a coordinator, because it is another broker now, or cannot be reached."""
+        self._known.pop(at, None)
+
+    async def find(self, at: Coordinator) -> BrokerNode:
+        """Return the node of a coordinator.
+
+        Raises:
+            TransportError: no broker can be asked, or none answered, or the coordinator has no usable address.
+            BrokerError: the broker that was asked does not name it.
+        Cancellation: the request goes on, for the other calls that wait for it.
+        """
+        node = self._cluster.node(self._known.get(at, -1))
+        if node is not None:
+            return node
+        found = self._found.get(at)
+        if found is None:
+            found = self._found[at] = self._loop.create_future()
+            self._add(at)
+        return await asyncio.shield(found)
+
+    def _add(self, at: Coordinator) -> None:
+        together = self._next.get(at.key_type)
+        if together is not None:
+            together.append(at)
+            return
+        together = self._next[at.key_type] = [at]
+        if self._spawn(self._run(at.key_type, together), "look-up of coordinators") is None:
+            self._next.pop(at.key_type, None)
+            self._end(together, ConnectionLost("no broker can be asked"))
+
+    async def _run(self, key_type: int, keys: list[Coordinator]) -> None:
+        """Look up the keys of one event-loop iteration. The body of a task."""
+        trouble: KafkaError = ConnectionLost("the look-up of coordinators was ended")
+        try:
+            await asyncio.sleep(0)
+            self._next.pop(key_type, None)
+            left = keys
+            while left:
+                left = await self._look_up(key_type, left)
+        except (TransportError, BrokerError) as error:
+            trouble = error
+        finally:
+            if self._next.get(key_type) is keys:
+                del self._next[key_type]
+            self._end(keys, trouble)
+
+    def _end(self, keys: list[Coordinator], error: KafkaError) -> None:
+        """End the look-ups that have not ended."""
+        for at in keys:
+            self._fail(at, error)
+
+    def _fail(self, at: Coordinator, error: KafkaError) -> None:
+        found = self._found.pop(at, None)
+        if found is not None and not found.done():
+            found.set_exception(error)
+            # The calls that wait for it may have been cancelled.
+            found.exception()
+
+    async def _look_up(self, key_type: int, keys: list[Coordinator]) -> list[Coordinator]:
+        """Ask a broker for as many keys as one request has. Returns the keys that are left."""
+        node = next(iter(self._cluster.candidates()), None)
+        if node is None:
+            raise ConnectionLost("no broker can be asked")
+        asked = [at.key for at in islice(keys, _MOST)]
+        answer = await node.call(
+            ApiKey.FIND_COORDINATOR,
+            lambda version: requests.find_coordinators(key_type, asked, version),
+            timeout=self._request_timeout,
+            patience=PATIENCE,
+        )
+        try:
+            decoded = answer.decode()
+        except ProtocolError as error:
+            node.control.distrust(error)
+            raise
+        several = len(asked) if answer.version >= requests.FIRST_WITH_MANY else 1
+        for at in keys[:several]:
+            response = requests.read(Request(Rpc.FIND_COORDINATOR, at), answer.version, decoded)
+            if response.mute_ms > 0:
+                node.throttle(response.mute_ms)
+            self._take(at, response)
+        return keys[several:]
+
+    def _take(self, at: Coordinator, response: requests.TransactionResponse) -> None:
+        if response.coordinator is None:
+            self._fail(at, next(iter(response.errors.values())))
+            return
+        broker = Broker(*response.coordinator)
+        node = self._cluster.node(broker.node_id) if self._add_coordinator(broker) else None
+        if node is None:
+            self._fail(at, ConnectionLost(f"broker {broker.node_id}, the coordinator of {at.key!r}, has no usable address"))
+            return
+        if len(self._known) >= _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[at] = broker.node_id
+        found = self._found.pop(at, None)
+        if found is not None and not found.done():
+            found.set_result(node)

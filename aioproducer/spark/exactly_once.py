@@ -1,0 +1,439 @@
+"""Runs the protocol of exactly-once batches: the I/O of tasks and drivers, which `decisions` decides.
+
+A task writes its rows and its mark in a transaction of its own, and leaves it open. The driver writes the decision, which is the point of
+commit, and then ends all transactions. `ledger` says where mark and decision are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from aioproducer.errors import BrokerError, KafkaError, ProducerFenced
+from aioproducer.producer import Producer
+
+from .decisions import (
+    AnotherDriver,
+    CheckpointTooOld,
+    HalfCommitted,
+    Lost,
+    TaskReport,
+    TaskState,
+    decided_entry,
+    has_rows,
+    is_committed,
+    judge,
+    lost,
+    not_decided,
+    unsettled,
+)
+from .ledger import Decision, Mark, QueryName, TornDecision, decode_decision, decode_mark, decode_parts, encode_decision, encode_mark
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+
+    from aioproducer.config import ProducerConfig
+    from aioproducer.model import PreparedTransaction
+    from aioproducer.transaction_resolver import TransactionResolver
+
+__all__ = [
+    "AnotherDriver",
+    "CheckpointTooOld",
+    "HalfCommitted",
+    "Ledger",
+    "Lost",
+    "Reached",
+    "Step",
+    "TaskReport",
+    "TaskState",
+    "TaskTransaction",
+    "abort_batch",
+    "commit_batch",
+]
+
+_logger = logging.getLogger(__name__)
+T = TypeVar("T")
+# The definite answers to EndTxn of a transaction that was ended before: by a commit, an abort, its time-out or a newer producer. Every other
+# error, such as a permission that is missing, says nothing of the transaction.
+_ENDED: Final = frozenset({"INVALID_TXN_STATE", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"})
+# Reads of a decision while others write it.
+_MAX_READS: Final = 5
+# The driver's own transaction is open for some requests only; an interrupted one must not hold up the next driver.
+_DRIVER_TIMEOUT_MS: Final = 60_000
+# Seconds that an abort may take: it is only a courtesy to readers, because the next attempt and the time-out abort too.
+_ABORT_SECONDS: Final = 10.0
+
+
+class Step(enum.StrEnum):
+    """Holds the steps of a task and of a driver, in order, at which tests inject faults."""
+
+    START = "start"
+    ROWS = "rows"
+    WRITTEN = "written"
+    PREPARED = "prepared"
+    COMMIT = "commit"
+    UNDECIDED = "undecided"
+    DECIDED = "decided"
+    ENDED = "ended"
+    COMMITTED = "committed"
+
+
+class Reached(Protocol):
+    """Is called at each step. In the product it does nothing."""
+
+    def __call__(self, step: Step, /, **where: int) -> None:
+        """Handle a step; `where` has the batch, the task and the like."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Holds what the tasks and the driver of one query share, and reads and writes its decision and marks.
+
+    Args:
+        name: of the query.
+        topic: whose partition 0 has the offsets.
+        config: the producer's options, without a transactional id.
+        resolver: asks the coordinators.
+        make_producer: makes a producer that is not started.
+        max_ends: the largest number of transactions that end at the same time.
+    """
+
+    name: QueryName
+    topic: str
+    config: ProducerConfig
+    resolver: TransactionResolver
+    make_producer: Callable[[ProducerConfig], Producer] = Producer
+    max_ends: int = 64
+
+    def producer(self, transactional_id: str, **options: Any) -> Producer:
+        """Return a producer with a transactional id; it is not started."""
+        return self.make_producer(dataclasses.replace(self.config, transactional_id=transactional_id, **options))
+
+    async def decision(self, *, stable: bool) -> Decision | None:
+        """Return the latest decision; None: there is none.
+
+        Args:
+            stable: wait for a driver that is writing one. Without it, the decision may be the one before.
+
+        Raises:
+            LedgerError: the groups have other offsets.
+        """
+        for reads_left in reversed(range(_MAX_READS)):
+            head = await self._position(0, stable=stable)
+            if head is None:
+                return None
+            count = decode_parts(self.name.decision_group(), head)
+            rest = await asyncio.gather(*[self._position(part, stable=stable) for part in range(1, count)])
+            try:
+                return decode_decision(self.name, [head, *rest])
+            except TornDecision:
+                if not reads_left:
+                    raise
+                # The broker shows the groups of one transaction one after the other. A stable read waits for the last one.
+                stable = True
+        raise AssertionError("unreachable")
+
+    async def _position(self, part: int, *, stable: bool) -> Any:
+        return await self.resolver.committed_offset(self.name.decision_group(part), self.topic, stable=stable)
+
+    async def mark(self, task: int, *, stable: bool) -> Mark | None:
+        """Return the mark of a task; None: there is none. Raises LedgerError if the group has other offsets."""
+        group = self.name.mark_group(task)
+        position = await self.resolver.committed_offset(group, self.topic, stable=stable)
+        return None if position is None else decode_mark(group, position)
+
+    async def commits(self, batch: int, task: int, prepared: PreparedTransaction) -> str | None:
+        """Commit a decided transaction. Returns None if it is committed, now or before; else the coordinator's definite answer.
+
+        A fenced producer may have committed before, which its mark says. No stable read: a newer attempt may hold an open transaction. After
+        a definite answer no marker of this transaction is outstanding.
+        """
+        try:
+            await self.resolver.commit(prepared)
+        except BrokerError as error:
+            if error.name not in _ENDED:
+                raise
+            mark = await self.mark(task, stable=False)
+            return None if is_committed(self.name.text, mark, batch) else error.name
+        return None
+
+    async def abort(self, transactions: Iterable[PreparedTransaction]) -> None:
+        """Abort transactions, also those that ended before."""
+
+        async def one(prepared: PreparedTransaction) -> None:
+            try:
+                await self.resolver.abort(prepared)
+            except BrokerError as error:
+                if error.name not in _ENDED:
+                    raise
+
+        await self.each(one, transactions)
+
+    async def each(self, call: Callable[[T], Awaitable[object]], arguments: Iterable[T]) -> None:
+        """Call with each argument, `max_ends` at the same time. The first error cancels the others."""
+        slots = asyncio.Semaphore(self.max_ends)
+
+        async def one(argument: T) -> None:
+            async with slots:
+                await call(argument)
+
+        tasks = [asyncio.ensure_future(one(argument)) for argument in arguments]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @asynccontextmanager
+    async def lock(self) -> AsyncIterator[Producer]:
+        """Fence all older drivers: their decisions are refused from now on."""
+        driver = self.producer(self.name.driver_id(), transaction_timeout_ms=_DRIVER_TIMEOUT_MS)
+        try:
+            await driver.start()
+            await driver.begin_transaction()
+            yield driver
+        finally:
+            await _stop(driver)
+
+    async def decide(self, driver: Producer, decision: Decision) -> None:
+        """Write a decision, in the transaction that `lock` began.
+
+        Raises:
+            AnotherDriver: a newer driver has the lock.
+        """
+        try:
+            for part, position in enumerate(encode_decision(decision)):
+                await driver.send_position_to_transaction(
+                    self.name.decision_group(part), position.number, position.cursor, topic=self.topic
+                )
+            await driver.commit_transaction()
+        except ProducerFenced as error:
+            raise AnotherDriver(
+                f"batch {decision.batch} of {self.name.text!r}: another driver with the same checkpoint has begun, or this one stood still for "
+                "a minute. Let one query run with a checkpoint"
+            ) from error
+
+
+class TaskTransaction:
+    """Runs the steps of one attempt of a task: `settled`, `begin`, `prepare`.
+
+    Args:
+        ledger: of the query.
+        batch: the number of the batch.
+        task: the number of the task.
+    """
+
+    def __init__(self, ledger: Ledger, batch: int, task: int) -> None:
+        self._ledger = ledger
+        self._batch = batch
+        self._task = task
+        self._saw_decision = False
+        self._producer: Producer | None = None
+
+    async def settled(self) -> bool:
+        """Commit what an earlier run decided. Returns whether the rows are committed: then they are only to be counted.
+
+        Raises:
+            CheckpointTooOld: a later batch is committed.
+            KafkaError: a coordinator refuses or does not answer.
+        """
+        ledger = self._ledger
+        decision = await ledger.decision(stable=False)
+        entry = decided_entry(ledger.name.text, decision, self._batch, self._task)
+        self._saw_decision = decision is not None and decision.batch == self._batch
+        return entry is not None and await ledger.commits(self._batch, self._task, entry.prepared) is None
+
+    async def begin(self) -> Producer | None:
+        """Abort and fence earlier attempts, and begin a transaction. Returns its producer; None: the mark says that the rows are committed.
+
+        A task without rows does not call this: a transaction without records cannot be ended.
+
+        Raises:
+            CheckpointTooOld: a later batch is committed.
+            KafkaError: the producer could not start.
+        Cancellation: the producer is stopped.
+        """
+        ledger = self._ledger
+        self._producer = producer = ledger.producer(ledger.name.transactional_id(self._task))
+        try:
+            await producer.start()
+            await producer.begin_transaction()
+            # Only now no transaction of this task is open, so that the mark is final.
+            mark = await ledger.mark(self._task, stable=True)
+            if not is_committed(ledger.name.text, mark, self._batch):
+                return producer
+        except BaseException:
+            await self.abandon()
+            raise
+        await self.abandon()
+        return None
+
+    async def prepare(self, rows: int, size: int, checksum: int) -> TaskReport:
+        """Add the mark, wait for all records, and leave the transaction open for the driver. Stops the producer.
+
+        Args:
+            rows: the number of rows that were sent.
+            size: their bytes.
+            checksum: the sum of their checksums.
+
+        Raises:
+            TransactionAbortable: a record was not written. The transaction is aborted.
+            KafkaError: the transaction failed, and is aborted.
+        Cancellation: the transaction is aborted.
+        """
+        producer, ledger = self._producer, self._ledger
+        if producer is None:
+            raise AssertionError("begin() comes first")
+        mark = encode_mark(Mark(self._batch, rows, size, checksum))
+        try:
+            await producer.send_position_to_transaction(ledger.name.mark_group(self._task), mark.number, mark.cursor, topic=ledger.topic)
+            prepared = await producer.prepare_transaction()
+            await producer.stop()
+        except BaseException:
+            await self.abandon()
+            raise
+        self._producer = None
+        return self._report(TaskState.PREPARED, rows, size, checksum, prepared)
+
+    def skipped(self, rows: int, size: int, checksum: int) -> TaskReport:
+        """Return the report of a task whose rows were committed before."""
+        return self._report(TaskState.SKIPPED, rows, size, checksum)
+
+    def empty(self) -> TaskReport:
+        """Return the report of a task without rows."""
+        return self._report(TaskState.EMPTY)
+
+    def _report(
+        self, state: TaskState, rows: int = 0, size: int = 0, checksum: int = 0, prepared: PreparedTransaction | None = None
+    ) -> TaskReport:
+        return TaskReport(state, self._task, rows, size, checksum, self._ledger.name.text, prepared, self._saw_decision)
+
+    async def abandon(self) -> None:
+        """Abort the transaction if one is open, and stop the producer. Never raises an error of Kafka.
+
+        Cancellation: the next attempt of the task aborts the transaction.
+        """
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await _stop(producer)
+
+
+async def _stop(producer: Producer) -> None:
+    """Stop a producer, which aborts its transaction unless that is prepared. Errors are logged."""
+    try:
+        async with asyncio.timeout(_ABORT_SECONDS):
+            await producer.stop()
+    except (KafkaError, TimeoutError) as error:
+        _logger.warning("the transaction of %r was not aborted, its time-out does it: %s", producer.config.transactional_id, error)
+
+
+def _ignore(_step: Step, /, **_where: int) -> None:
+    """Do nothing with a step."""
+
+
+async def commit_batch(ledger: Ledger, batch: int, reports: Sequence[TaskReport], reached: Reached = _ignore) -> None:
+    """Decide a batch and commit the transactions of all its tasks.
+
+    Args:
+        ledger: of the query.
+        batch: the number of the batch.
+        reports: of all tasks, in order.
+        reached: is called at each step.
+
+    Raises:
+        HalfCommitted: an earlier run committed some tasks, and this one is not the same.
+        Lost: transactions were ended before they could be committed.
+        AnotherDriver: another driver with the same name is ahead.
+        KafkaError: a coordinator refuses or does not answer. The next run goes on where this one stopped.
+    Cancellation: as after a death of the driver, the next run goes on.
+    """
+    reached(Step.COMMIT, batch=batch)
+    if not has_rows(reports):
+        return
+    async with ledger.lock() as driver:
+        decision = await ledger.decision(stable=True)
+        committed = await _committed(ledger, decision, batch, reports)
+        verdict = judge(ledger.name.text, decision, batch, reports, committed)
+        await ledger.abort(verdict.aborts)
+        if verdict.decision is None:
+            return
+        reached(Step.UNDECIDED, batch=batch)
+        await ledger.decide(driver, verdict.decision)
+    reached(Step.DECIDED, batch=batch)
+    await _end(ledger, verdict.decision, verdict.commits, reached)
+    reached(Step.COMMITTED, batch=batch)
+
+
+async def _committed(ledger: Ledger, decision: Decision | None, batch: int, reports: Sequence[TaskReport]) -> set[int]:
+    """Return the tasks that have committed the batch, after an attempt to commit all that an earlier run decided."""
+    committed = {report.task for report in reports if report.state is TaskState.SKIPPED}
+    if decision is None:
+        return committed
+
+    async def one(task: int) -> None:
+        entry = decision.entry(task)
+        if entry is not None and await ledger.commits(batch, task, entry.prepared) is None:
+            committed.add(task)
+
+    await ledger.each(one, unsettled(decision, batch, reports))
+    return committed
+
+
+async def _end(ledger: Ledger, decision: Decision, tasks: Iterable[int], reached: Reached) -> None:
+    """Commit decided transactions. One that fails does not keep the others from their end.
+
+    Raises:
+        Lost: some were ended before.
+        KafkaError: the first error of a coordinator that says nothing of its transaction.
+    """
+    refusals: dict[int, str] = {}
+    errors: list[KafkaError] = []
+    number = 0
+
+    async def one(task: int) -> None:
+        nonlocal number
+        entry = decision.entry(task)
+        if entry is None:
+            raise AssertionError(f"task {task} has no transaction")
+        try:
+            refusal = await ledger.commits(decision.batch, task, entry.prepared)
+        except KafkaError as error:
+            errors.append(error)
+            return
+        if refusal is not None:
+            refusals[task] = refusal
+        number += 1
+        reached(Step.ENDED, batch=decision.batch, task=task, number=number)
+
+    await ledger.each(one, tasks)
+    if refusals:
+        raise lost(ledger.name.text, decision.batch, refusals, ledger.config.transaction_timeout_ms)
+    if errors:
+        raise errors[0]
+
+
+async def abort_batch(ledger: Ledger, batch: int, reports: Sequence[TaskReport | None]) -> None:
+    """Abort the transactions that the tasks of a failed batch prepared, except those that were decided. Errors are logged.
+
+    Spark calls this also after a commit that raised. The next run commits what was decided.
+
+    Args:
+        ledger: of the query.
+        batch: the number of the batch.
+        reports: of the tasks; None for a task that gave none.
+    Cancellation: the rest is aborted by the next attempts or by the time-out.
+    """
+    if all(report is None or report.prepared is None for report in reports):
+        return
+    try:
+        async with asyncio.timeout(_ABORT_SECONDS):
+            decision = await ledger.decision(stable=True)
+            await ledger.abort(not_decided(decision, batch, reports))
+    except (KafkaError, TimeoutError) as error:
+        _logger.warning("transactions of batch %d of %r stay open until the next run or their time-out: %s", batch, ledger.name.text, error)

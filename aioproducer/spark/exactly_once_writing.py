@@ -1,0 +1,134 @@
+"""Joins the sink's writers and the protocol of `exactly_once`: the thread of a task, and the driver's process that ends a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.config import ProducerConfig
+from aioproducer.spark.exactly_once import Ledger, Step, TaskTransaction, abort_batch, commit_batch
+from aioproducer.spark.ledger import QueryName
+from aioproducer.spark.pumping import pump
+from aioproducer.spark.rows import RowCount, RowSender
+from aioproducer.transaction_resolver import TransactionResolver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from aioproducer.spark.decisions import TaskReport
+    from aioproducer.spark.exactly_once import Reached
+    from aioproducer.spark.sink_options import SinkOptions
+    from aioproducer.spark.worker import Worker
+
+__all__ = ["abort_messages", "commit_messages", "write_task"]
+
+# The brokers' `transaction.max.timeout.ms`, by default. A micro-batch that takes longer loses its transactions.
+_TIMEOUT_MS: Final = 900_000
+
+
+def write_task(
+    place: Worker, options: SinkOptions, name: str, batch: int, task: int, batches: Iterable[pa.RecordBatch], reached: Reached
+) -> TaskReport:
+    """Write the rows of one attempt of a task in a transaction, and leave it open. Called in the task's thread.
+
+    Args:
+        place: runs the coroutines.
+        options: of the sink.
+        name: of the query or of the batch write.
+        batch: the number of the micro-batch.
+        task: the number of the task.
+        batches: the rows.
+        reached: is called at each step.
+
+    Raises:
+        RowFailed: a row was not written.
+        CheckpointTooOld: Kafka has a later batch of the query.
+        KafkaError: a coordinator refuses or does not answer.
+    """
+    filled: Iterator[pa.RecordBatch] = (one for one in batches if one.num_rows)
+    with place.lent_resolver(options.kafka) as resolver:
+        transaction = TaskTransaction(_ledger(options, name, resolver), batch, task)
+        if place.call(transaction.settled()):
+            return transaction.skipped(*_count(options, filled))
+        first = next(filled, None)
+        if first is None:
+            return transaction.empty()
+        filled = itertools.chain([first], filled)
+        producer = place.call(transaction.begin())
+        if producer is None:
+            return transaction.skipped(*_count(options, filled))
+        try:
+            sender = RowSender(producer, options.topic, task, is_summed=True)
+            for _ in pump(place, sender, filled):
+                reached(Step.ROWS, rows=sender.count.rows)
+            place.call(sender.end())
+            reached(Step.WRITTEN)
+            report = place.call(transaction.prepare(sender.count.rows, sender.count.bytes, sender.count.checksum))
+        except BaseException:
+            place.call(transaction.abandon())
+            raise
+    reached(Step.PREPARED)
+    return report
+
+
+def _count(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> tuple[int, int, int]:
+    """Return the number of rows, their bytes and their checksum, without sending them."""
+    count = RowCount(options.topic, is_summed=True)
+    for one in batches:
+        count.add(one)
+    return count.rows, count.bytes, count.checksum
+
+
+def _ledger(options: SinkOptions, name: str, resolver: TransactionResolver, max_ends: int = 1) -> Ledger:
+    config = ProducerConfig.from_mapping(options.kafka)
+    if not {"transaction.timeout.ms", "transaction_timeout_ms"} & options.kafka.keys():
+        config = dataclasses.replace(config, transaction_timeout_ms=_TIMEOUT_MS)
+    topic = options.ledger_topic
+    if topic is None:
+        raise AssertionError("the options were checked")
+    return Ledger(QueryName(name), topic, config, resolver, max_ends=max_ends)
+
+
+def commit_messages(options: SinkOptions, batch: int, reports: Sequence[TaskReport], reached: Reached, max_ends: int) -> None:
+    """Decide and commit a batch, in a process of the driver.
+
+    Args:
+        options: of the sink.
+        batch: the number of the micro-batch.
+        reports: of all tasks; one of them has rows.
+        reached: is called at each step.
+        max_ends: the largest number of transactions that end at the same time.
+
+    Raises:
+        KafkaError: as `commit_batch`.
+    """
+    asyncio.run(_commit(options, batch, reports, reached, max_ends))
+
+
+async def _commit(options: SinkOptions, batch: int, reports: Sequence[TaskReport], reached: Reached, max_ends: int) -> None:
+    async with TransactionResolver(ProducerConfig.from_mapping(options.kafka)) as resolver:
+        await commit_batch(_ledger(options, reports[0].name, resolver, max_ends), batch, reports, reached)
+
+
+def abort_messages(options: SinkOptions, batch: int, reports: Sequence[TaskReport], max_ends: int) -> None:
+    """Abort what the tasks of a failed batch prepared, in a process of the driver. Errors of coordinators are logged.
+
+    Args:
+        options: of the sink.
+        batch: the number of the micro-batch.
+        reports: of the tasks that gave one.
+        max_ends: the largest number of transactions that end at the same time.
+
+    Raises:
+        BootstrapFailed: no broker answered.
+    """
+    asyncio.run(_abort(options, batch, reports, max_ends))
+
+
+async def _abort(options: SinkOptions, batch: int, reports: Sequence[TaskReport], max_ends: int) -> None:
+    async with TransactionResolver(ProducerConfig.from_mapping(options.kafka)) as resolver:
+        await abort_batch(_ledger(options, reports[0].name, resolver, max_ends), batch, reports)

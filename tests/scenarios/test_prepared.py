@@ -1,0 +1,290 @@
+"""Transactions that a producer prepares and leaves open, and that it or a resolver ends."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scenarios.transacting import VERSIONS, asked, cluster_of, committed, transactional
+from scenarios.whole import jumping, turns
+
+from aioproducer import (
+    BrokerError,
+    Position,
+    PreparedTransaction,
+    Producer,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionAborted,
+    TransactionMisuse,
+    TransactionResolver,
+    TransactionTimeout,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioproducer.testing import FakeCluster
+
+
+@asynccontextmanager
+async def resolving(cluster: FakeCluster, **options: Any) -> AsyncIterator[TransactionResolver]:
+    """Give a started resolver, and assert afterwards that it left no task."""
+    async with TransactionResolver(**{**cluster.client_options, **options}) as resolver:
+        yield resolver
+    assert resolver._engine is not None
+    assert resolver._engine._supervisor.has_ended
+    assert not resolver._engine._supervisor._children
+
+
+@asynccontextmanager
+async def with_topic(version: int, brokers: int = 1) -> AsyncIterator[FakeCluster]:
+    """Give a cluster with the topic orders, and assert afterwards that clients kept to the protocol."""
+    async with cluster_of(version, brokers) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        yield cluster
+        assert cluster.violations == []
+        cluster.assert_all_fired()
+
+
+async def prepared_by(cluster: FakeCluster, name: str = "tx", value: bytes = b"v", **options: Any) -> PreparedTransaction:
+    """Return a transaction with one record and one position, whose producer is gone."""
+    async with Producer(**{**cluster.client_options, "transactional_id": name, **options}) as producer:
+        await producer.begin_transaction()
+        await producer.send("orders", value, partition=0)
+        await producer.send_position_to_transaction(name, 7, "c", topic="orders")
+        return await producer.prepare_transaction()
+
+
+async def refusal(call: Any) -> str:
+    """Return the name of the error that a call is refused with."""
+    with pytest.raises(BrokerError) as raised:
+        await call
+    assert not raised.value.retriable
+    return raised.value.name
+
+
+# The producer
+
+
+@VERSIONS
+@jumping
+async def test_a_prepared_transaction_is_the_producers_to_end(version: int) -> None:
+    """It commits or aborts it as any other; each next one works."""
+    async with transactional(version) as (cluster, producer):
+        for value in (b"1", b"2"):
+            await producer.begin_transaction()
+            await producer.send("orders", value, partition=0)
+            prepared = await producer.prepare_transaction()
+            assert prepared == await producer.prepare_transaction()
+            assert (prepared.transactional_id, prepared.version) == ("tx", version)
+            assert committed(cluster) == ([] if value == b"1" else [b"1"])
+            await producer.commit_transaction()
+        await producer.begin_transaction()
+        await producer.send("orders", b"aborted", partition=0)
+        await producer.prepare_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("orders", b"3", partition=0)
+            await producer.prepare_transaction()
+        with pytest.raises(LookupError):
+            async with producer.transaction():
+                await producer.send("orders", b"aborted", partition=0)
+                await producer.prepare_transaction()
+                raise LookupError
+        assert committed(cluster) == [b"1", b"2", b"3"]
+
+
+@VERSIONS
+@jumping
+async def test_what_it_takes_no_more(version: int) -> None:
+    """After it is prepared, records and offsets are refused, and the transaction stays as it is."""
+    async with transactional(version) as (cluster, producer):
+        with pytest.raises(TransactionMisuse, match=r"prepare_transaction\(\) has no place here: the producer has no transaction open"):
+            await producer.prepare_transaction()
+        await producer.begin_transaction()
+        await producer.send("orders", b"1", partition=0)
+        await producer.prepare_transaction()
+        for call in (
+            lambda: producer.send("orders", b"2", partition=0),
+            lambda: producer.send_many("orders", [b"2"]),
+            lambda: producer.send_offsets_to_transaction({("orders", 0): 1}, "g"),
+            lambda: producer.send_position_to_transaction("job", 1, topic="orders"),
+            lambda: producer.committed_position("job", topic="orders"),
+            producer.begin_transaction,
+        ):
+            with pytest.raises(TransactionMisuse, match="has a prepared transaction"):
+                await call()
+        await producer.commit_transaction()
+        assert committed(cluster) == [b"1"]
+
+
+@VERSIONS
+@jumping
+async def test_an_empty_one_is_refused(version: int) -> None:
+    """Kafka would refuse its end: nothing was begun. The transaction stays open, and takes records."""
+    async with transactional(version) as (cluster, producer):
+        await producer.begin_transaction()
+        with pytest.raises(TransactionMisuse, match="no record or offset was sent in this transaction"):
+            await producer.prepare_transaction()
+        await producer.send("orders", b"1", partition=0)
+        await producer.prepare_transaction()
+        await producer.commit_transaction()
+        assert committed(cluster) == [b"1"]
+
+
+@VERSIONS
+@jumping
+async def test_a_failed_record_is_not_prepared(version: int) -> None:
+    """The call raises as a commit would, and the abort succeeds."""
+    async with transactional(version) as (cluster, producer):
+        cluster.fail("Produce", "MESSAGE_TOO_LARGE", topic="orders")
+        await producer.begin_transaction()
+        await producer.send("orders", b"lost", partition=0)
+        with pytest.raises(TransactionAbortable, match="MESSAGE_TOO_LARGE"):
+            await producer.prepare_transaction()
+        await producer.abort_transaction()
+        assert committed(cluster) == []
+
+
+@pytest.mark.parametrize("does_end", [True, False], ids=["records end", "records do not end"])
+@VERSIONS
+@jumping
+async def test_a_cancelled_call_hands_nothing_over(version: int, does_end: bool) -> None:
+    """Nobody has its name, so `stop` aborts it: at once, not at its time-out."""
+    async with transactional(version, close_timeout_ms=2_000) as (cluster, producer):
+        await producer.begin_transaction()
+        hang = cluster.hang("Produce", times=1)
+        await producer.send("orders", b"v", partition=0)
+        preparing = asyncio.create_task(producer.prepare_transaction())
+        await cluster.seen("Produce", 1)
+        preparing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await preparing
+        with pytest.raises(TransactionMisuse, match=r"call prepare_transaction\(\) again"):
+            await producer.send("orders", b"v", partition=0)
+        if does_end:
+            hang.release()
+            await turns(50)
+        await producer.stop()
+        hang.release()
+    assert committed(cluster) == []
+    assert asked(cluster, "EndTxn") == (["EndTxn"] if does_end else [])
+
+
+@VERSIONS
+@jumping
+async def test_it_is_called_again_after_a_time_out(version: int) -> None:
+    """The records go on meanwhile."""
+    async with transactional(version, max_block_ms=1_000) as (cluster, producer):
+        await producer.begin_transaction()
+        hang = cluster.hang("Produce", times=1)
+        await producer.send("orders", b"v", partition=0)
+        with pytest.raises(TransactionTimeout, match=r"prepare_transaction\(\) did not end within max_block_ms=1000: records of it"):
+            await producer.prepare_transaction()
+        hang.release()
+        await producer.prepare_transaction()
+        await producer.commit_transaction()
+        assert committed(cluster) == [b"v"]
+
+
+@jumping
+async def test_an_abort_meanwhile() -> None:
+    """Another task aborts the transaction while it is prepared: the call says so."""
+    async with transactional(2) as (cluster, producer):
+        await producer.begin_transaction()
+        hang = cluster.hang("Produce", times=1)
+        await producer.send("orders", b"v", partition=0)
+        preparing = asyncio.create_task(producer.prepare_transaction())
+        await cluster.seen("Produce", 1)
+        aborting = asyncio.create_task(producer.abort_transaction())
+        with pytest.raises(TransactionAborted, match=r"aborted while prepare_transaction\(\) waited for records"):
+            await preparing
+        hang.release()
+        await aborting
+        assert committed(cluster) == []
+
+
+# The resolver
+
+
+@VERSIONS
+@jumping
+async def test_a_resolver_ends_what_a_producer_left(version: int) -> None:
+    """Commit and abort after the producer is gone. Said again, both are done; the other one is refused."""
+    async with with_topic(version) as cluster:
+        kept, dropped = await prepared_by(cluster, "kept", b"kept"), await prepared_by(cluster, "dropped", b"dropped")
+        assert committed(cluster) == []
+        async with resolving(cluster) as resolver:
+            assert await resolver.committed_offset("kept", "orders", stable=False) is None
+            await resolver.commit(kept)
+            await resolver.commit(kept)
+            assert await refusal(resolver.abort(kept)) == "INVALID_TXN_STATE"
+            await resolver.abort(dropped)
+            await resolver.abort(dropped)
+            assert await refusal(resolver.commit(dropped)) == "INVALID_TXN_STATE"
+            assert await resolver.committed_offset("kept", "orders") == Position(7, "c")
+            assert await resolver.committed_offset("dropped", "orders") is None
+        assert committed(cluster) == [b"kept"]
+
+
+@VERSIONS
+@jumping
+async def test_while_the_producer_lives(version: int) -> None:
+    """The resolver's commit is the producer's: it may say the same again, and is fenced by nobody."""
+    async with transactional(version) as (cluster, producer), resolving(cluster) as resolver:
+        await producer.begin_transaction()
+        await producer.send("orders", b"v", partition=0)
+        await resolver.commit(await producer.prepare_transaction())
+        await producer.commit_transaction()
+        async with producer.transaction():
+            await producer.send("orders", b"next", partition=0)
+        assert committed(cluster) == [b"v", b"next"]
+
+
+@VERSIONS
+@jumping
+async def test_a_newer_producer_aborts_it(version: int) -> None:
+    """The next producer with the transactional id fences what the first one left, and the refusal is no answer about its fate."""
+    async with with_topic(version) as cluster, resolving(cluster) as resolver:
+        lost = await prepared_by(cluster, value=b"lost")
+        won = await prepared_by(cluster, value=b"won")
+        assert await refusal(resolver.commit(lost)) == "PRODUCER_FENCED"
+        await resolver.commit(won)
+        later = await prepared_by(cluster, value=b"later")
+        assert await refusal(resolver.commit(won)) == "PRODUCER_FENCED"
+        await resolver.abort(later)
+        assert committed(cluster) == [b"won"]
+        assert [request.api for request in cluster.requests()].count("EndTxn") == 4
+
+
+@VERSIONS
+@jumping
+async def test_the_first_producer_is_fenced(version: int) -> None:
+    """What it prepared is gone with the second one's start."""
+    async with transactional(version) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send("orders", b"lost", partition=0)
+        await producer.prepare_transaction()
+        await prepared_by(cluster)
+        with pytest.raises(ProducerFenced):
+            await producer.commit_transaction()
+        assert committed(cluster) == []
+
+
+@VERSIONS
+@jumping
+async def test_an_unstable_offset_is_waited_for(version: int) -> None:
+    """A stable read waits for the transaction that holds the offset; the other one shows what was committed before."""
+    async with with_topic(version) as cluster, resolving(cluster, max_block_ms=5_000) as resolver:
+        prepared = await prepared_by(cluster)
+        assert await resolver.committed_offset("tx", "orders", stable=False) is None
+        with pytest.raises(TransactionTimeout, match=r"committed_offset\(\) of 'tx' did not end within max_block_ms=5000: UNSTABLE"):
+            await resolver.committed_offset("tx", "orders")
+        reading = asyncio.create_task(resolver.committed_offset("tx", "orders"))
+        await turns(50)
+        assert not reading.done()
+        await resolver.commit(prepared)
+        assert await reading == Position(7, "c")
