@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.spark.sink import AioproducerSink
-from aioproducer.spark.writing import StreamWriter
 from pyspark import TaskContext
 
+from aioproducer.spark.sink import AioproducerSink
+from aioproducer.spark.writing import StreamWriter
 from tests.tools.spark_faults.faults import strike
 from tests.tools.spark_faults.job import Driver, Job
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
+
+    from aioproducer.spark.writing import TaskMessage
 
 __all__ = ["FOLDER", "FaultySink", "FaultyWriter", "states_of"]
 
@@ -45,6 +47,9 @@ class FaultySink(AioproducerSink):
         writer.__class__ = FaultyWriter
         assert isinstance(writer, FaultyWriter)
         writer.folder = self._folder
+        if any(fault.at == "ended" for fault in Job.read(Path(self._folder)).faults):
+            # one after the other, so that the number says how many are left
+            writer.max_ends = 1
         return writer
 
 
@@ -64,7 +69,7 @@ class FaultyWriter(StreamWriter):
         job, driver = self._told
         strike(job.faults, folder, driver.jvm, step, where | self._place())
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         self._told = None
         return super().write(iterator)
 
