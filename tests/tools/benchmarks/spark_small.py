@@ -47,8 +47,7 @@ async def small(rounds: int, console: Console) -> dict[str, list[float]]:
 async def _once(way: Way, stage: Stage, folder: Path) -> Outcome:
     await asyncio.to_thread(folder.mkdir)
     result = await CaseRun(_case(way), stage, folder, lambda _: None).run()
-    outcome = Outcome.read(folder)
-    assert outcome is not None
+    [outcome] = Outcome.read(folder)
     assert result.runs == 1, result.errors
     assert outcome.batches == _BATCHES, outcome
     assert way.format in {"noop", "dropping"} or not result.counted.lost, result

@@ -77,7 +77,8 @@ class Case:
         conf: Spark's settings.
         master: Spark's; "standalone": a cluster with two workers.
         kafka: one node; one with transaction.version 1; three nodes.
-        seconds: that one run may take.
+        seconds: that one query may take.
+        again: how often the last run starts its query again in its own process when that has failed; a driver that died is another process.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Case:
     master: str = "local[2,3]"
     kafka: Kafka = "one"
     seconds: float = 240.0
+    again: int = 0
 
     @property
     def promises_once(self) -> bool:

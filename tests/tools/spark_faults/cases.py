@@ -62,9 +62,9 @@ DRIVER: Final = (
     at("commit", 1, "driver"),
     at("undecided", 2, "driver"),
     at("decided", 3, "driver"),
-    at("ended", 4, "driver", number=0),
-    at("ended", 5, "driver", number=2),
-    at("ended", 6, "driver", number=4),
+    at("ended", 4, "driver", number=1),
+    at("ended", 5, "driver", number=3),
+    at("ended", 6, "driver", number=5),
     at("committed", 7, "driver"),
     at("rows", 8, "driver", partition=1),
     at("written", 9, "driver", partition=5),
@@ -73,8 +73,8 @@ COMMIT: Final = (
     at("commit", 1, "raise"),
     at("undecided", 2, "raise"),
     at("decided", 3, "raise"),
-    at("ended", 4, "raise", number=0),
-    at("ended", 5, "kill", number=2),
+    at("ended", 4, "raise", number=1),
+    at("ended", 5, "kill", number=3),
     at("decided", 6, "kill"),
     at("committed", 7, "raise"),
     at("commit", 8, "kill"),
@@ -85,7 +85,7 @@ EXHAUST: Final = (
     *(at("rows", 4, "kill", partition=3, attempt=attempt) for attempt in range(3)),
     *(at("written", 6, "raise", partition=5, attempt=attempt) for attempt in range(3)),
 )
-_ONE_ENDED: Final = Run(options=_SHORT, faults=(at("ended", 2, "driver", number=0),), dies=True)
+_ONE_ENDED: Final = Run(options=_SHORT, faults=(at("ended", 2, "driver", number=1),), dies=True)
 
 
 def _scripted() -> Iterator[Case]:
@@ -93,8 +93,8 @@ def _scripted() -> Iterator[Case]:
     yield Case(name="driver", runs=(Run(faults=DRIVER),))
     yield Case(name="tasks-v1", runs=(Run(faults=TASKS),), kafka="version-1")
     yield Case(name="driver-v1", runs=(Run(faults=DRIVER),), kafka="version-1")
-    yield Case(name="commit", runs=(Run(faults=COMMIT),))
-    yield Case(name="exhaust", runs=(Run(faults=EXHAUST),))
+    yield Case(name="commit", runs=(Run(faults=COMMIT),), again=8)
+    yield Case(name="exhaust", runs=(Run(faults=EXHAUST),), again=3)
     # the driver dies after one EndTxn of six, and the others time out before it is back: those tasks are written again
     yield Case(name="lost", runs=(_ONE_ENDED, Run(options=_LONG, after=_UNTIL_EXPIRED)))
     # the same, but the next run has twelve tasks: it is refused, in words, and the run with six goes on
@@ -145,6 +145,7 @@ MERGED: Final = Case(
     name="merged",
     rows=12_000,
     per_batch=2_400,
+    again=2,
     runs=(
         Run(
             faults=(
@@ -154,7 +155,7 @@ MERGED: Final = Case(
                 at("written", 2, "kill", partition=2, attempt=0),
                 at("undecided", 2, "driver"),
                 at("decided", 3, "raise"),
-                at("ended", 4, "driver", number=2),
+                at("ended", 4, "driver", number=3),
                 at("prepared", 4, "raise", partition=3, attempt=0),
             )
         ),

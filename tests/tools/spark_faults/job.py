@@ -2,8 +2,8 @@
 
     python -m tests.tools.spark_faults.job FOLDER
 
-FOLDER has `job.json`, a `Job`. The process writes `driver.json` there when its session is up, and `outcome.json` when the query ended.
-Exit status: 0 when all input is through, 3 when the query failed.
+FOLDER has `job.json`, a `Job`. The process writes `driver.json` there when its session is up, and a line of `outcomes.log` when a query ended.
+Exit status: 0 when all input is through, 3 when the last query failed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-__all__ = ["FAILED", "Driver", "Job", "Outcome"]
+__all__ = ["DIED", "FAILED", "Driver", "Job", "Outcome"]
 
 FAILED: Final = 3
+DIED: Final = "the driver died"
 _JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # starts fastest, and takes the fewest threads
 _WORDS: Final = 6_000
 _FIRST: Final = 10  # batches that warm up, when there are more than twice as many
@@ -54,7 +55,8 @@ class Job:
         faults: that strike within the sink.
         poison: the numbers of the rows at which the Python stage fails, each once.
         slow: seconds that the Python stage takes for each Arrow batch.
-        limit: seconds of the whole run.
+        limit: seconds of one query.
+        again: how often the query is started again in this process when it has failed.
     """
 
     bootstrap_servers: str
@@ -70,6 +72,7 @@ class Job:
     poison: tuple[int, ...] = ()
     slow: float = 0.0
     limit: float = 240.0
+    again: int = 0
 
     @classmethod
     def read(cls, folder: Path) -> Job:
@@ -92,6 +95,11 @@ class Driver:
         path = folder / "driver.json"
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
+    @staticmethod
+    def forget(folder: Path) -> None:
+        """Remove those of an earlier process."""
+        (folder / "driver.json").unlink(missing_ok=True)
+
     def write(self, folder: Path) -> None:
         # a reader sees all of it or nothing
         beside = folder / "driver.json.new"
@@ -101,7 +109,7 @@ class Driver:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """Holds the end of a run: what the query's progress says, or why it failed."""
+    """Holds the end of a query: what its progress says, or why it failed."""
 
     error: str = ""
     seconds: float = 0.0
@@ -111,12 +119,19 @@ class Outcome:
     add_batch_ms: float = 0.0
 
     @classmethod
-    def read(cls, folder: Path) -> Outcome | None:
-        path = folder / "outcome.json"
-        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    def read(cls, folder: Path) -> list[Outcome]:
+        """Return the outcomes of the queries of one process, in their order: the last one is missing if its driver was killed."""
+        path = folder / "outcomes.log"
+        return [cls(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    @staticmethod
+    def forget(folder: Path) -> None:
+        """Remove those of an earlier process."""
+        (folder / "outcomes.log").unlink(missing_ok=True)
 
     def write(self, folder: Path) -> None:
-        (folder / "outcome.json").write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+        with (folder / "outcomes.log").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(dataclasses.asdict(self)) + "\n")
 
 
 def rows_of(spark: SparkSession, job: Job, folder: Path) -> DataFrame:
@@ -172,23 +187,35 @@ def run(folder: Path) -> int:
     }
     spark = session("spark_faults", master=job.master, shuffle_partitions=2, extra_conf=settings | dict(job.conf))
     Driver(os.getpid(), spark._jvm.java.lang.ProcessHandle.current().pid()).write(folder)
+    try:
+        for _ in range(1 + job.again):
+            outcome = once(spark, job, folder)
+            outcome.write(folder)
+            if not outcome.error:
+                break
+    except (ConnectionError, Py4JNetworkError):
+        # the JVM was killed, which is no end of the query's own
+        Outcome(DIED).write(folder)
+        return FAILED
+    # the driver may be gone
+    with contextlib.suppress(Exception):
+        spark.stop()
+    return FAILED if outcome.error else 0
+
+
+def once(spark: SparkSession, job: Job, folder: Path) -> Outcome:
+    """Run the query from its checkpoint to its end. Raises what says that the JVM is gone."""
     began = time.monotonic()
     try:
         query = writer_of(spark, job, rows_of(spark, job, folder), folder).start()
         if not query.awaitTermination(int(job.limit)):
             raise TimeoutError(f"not through within {job.limit:g} s")
-        outcome = outcome_of(query, time.monotonic() - began)
-    except (OSError, Py4JNetworkError):
-        # the JVM was killed, which is no end of the query's own
-        return FAILED
+        return outcome_of(query, time.monotonic() - began)
+    except (ConnectionError, Py4JNetworkError):
+        raise
     # whatever else it is, it is told
     except Exception as error:  # noqa: BLE001
-        outcome = Outcome(f"{type(error).__name__}: {error}"[:_WORDS] or "failed")
-    outcome.write(folder)
-    # the driver may be gone
-    with contextlib.suppress(Exception):
-        spark.stop()
-    return FAILED if outcome.error else 0
+        return Outcome(f"{type(error).__name__}: {error}"[:_WORDS] or "failed")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import random
 import re
@@ -20,7 +21,7 @@ from tests.tools.spark_faults import processes
 from tests.tools.spark_faults.case import Result
 from tests.tools.spark_faults.count import count
 from tests.tools.spark_faults.faults import struck
-from tests.tools.spark_faults.job import Driver, Job, Outcome
+from tests.tools.spark_faults.job import DIED, Driver, Job, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -96,22 +97,22 @@ class CaseRun:
     async def _until_through(self, run: Run) -> None:
         await asyncio.sleep(run.after)
         while self._runs < _MOST_RUNS:
-            outcome = await self._once(run)
-            if outcome is not None and not outcome.error:
+            outcome = await self._once(run, self._case.again)
+            if not outcome.error:
                 return
         self._complaints.append(f"not through after {_MOST_RUNS} runs")
 
-    def _judge(self, run: Run, outcome: Outcome | None) -> None:
+    def _judge(self, run: Run, outcome: Outcome) -> None:
         """Note a complaint if a run ended in another way than the case says."""
-        error = "the driver died" if outcome is None else outcome.error
+        error = outcome.error
         if bool(error) != run.dies:
             self._complaints.append(f"run {self._runs} {'ended well' if run.dies else error[:_SAID]}")
-        elif not re.search(run.says, error):
+        elif not re.search(run.says, error, re.DOTALL):
             self._complaints.append(f"run {self._runs} did not say {run.says!r} but: {error[:_SAID]}")
 
-    async def _once(self, run: Run) -> Outcome | None:
-        """Run the query once. Returns how it ended; None: its driver was killed."""
-        async with self._process(run) as process:
+    async def _once(self, run: Run, again: int = 0) -> Outcome:
+        """Run a driver, which starts its query so often again when that fails. Returns how the last one ended."""
+        async with self._process(run, again) as process:
             await self._watch(process)
             # what a killed driver leaves may write on for a moment, as it does on other machines
             await asyncio.sleep(self._left)
@@ -119,13 +120,12 @@ class CaseRun:
         if Driver.read(self._folder) is None:
             log = (self._folder / "job.log").read_text(encoding="utf-8", errors="replace")
             raise RuntimeError(f"run {self._runs} of {self._case.name} had no driver:\n{log[-_SAID * 5 :]}")
-        outcome = Outcome.read(self._folder)
-        error = "" if outcome is None else outcome.error
-        if error:
-            self._errors.append(_gist(error))
-        how = "killed" if outcome is None else f"failed: {_gist(error)[:120]}" if error else "through"
-        self._tell(f"{self._case.name}: run {self._runs} {how}; {sum(self._killed.values()) + len(struck(self._folder))} faults")
-        return outcome
+        outcomes = Outcome.read(self._folder) or [Outcome(DIED)]
+        self._runs += len(outcomes) - 1
+        self._errors += [_gist(outcome.error) for outcome in outcomes if outcome.error not in {"", DIED}]
+        how = _gist(outcomes[-1].error)[:120] or "through"
+        self._tell(f"{self._case.name}: run {self._runs}: {how}; {sum(self._killed.values()) + len(struck(self._folder))} faults")
+        return outcomes[-1]
 
     async def _start_and_stop(self, run: Run) -> asyncio.subprocess.Process:
         """Start a run, and stop all its processes when its fault has struck."""
@@ -144,21 +144,21 @@ class CaseRun:
 
     async def _wake(self, run: Run, process: asyncio.subprocess.Process) -> None:
         """Let a stopped run go on to its end, and judge it."""
-        (self._folder / "outcome.json").unlink(missing_ok=True)
+        Outcome.forget(self._folder)
         processes.send_to_session(process.pid, signal.SIGCONT)
         try:
             async with asyncio.timeout(self._case.seconds):
                 await process.wait()
         finally:
             processes.end_session(process.pid)
-        outcome = Outcome.read(self._folder)
-        self._errors.append(_gist(outcome.error) if outcome else "the driver died")
+        outcome = (Outcome.read(self._folder) or [Outcome(DIED)])[-1]
+        self._errors.append(_gist(outcome.error))
         self._judge(run, outcome)
 
-    async def _start(self, run: Run) -> asyncio.subprocess.Process:
-        for path in ("driver.json", "outcome.json"):
-            (self._folder / path).unlink(missing_ok=True)
-        self._job(run).write(self._folder)
+    async def _start(self, run: Run, again: int = 0) -> asyncio.subprocess.Process:
+        Driver.forget(self._folder)
+        Outcome.forget(self._folder)
+        dataclasses.replace(self._job(run), again=again).write(self._folder)
         self._runs += 1
         env = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
         with (self._folder / "job.log").open("ab") as log:
@@ -172,8 +172,8 @@ class CaseRun:
             )
 
     @contextlib.asynccontextmanager
-    async def _process(self, run: Run) -> AsyncIterator[asyncio.subprocess.Process]:
-        process = await self._start(run)
+    async def _process(self, run: Run, again: int) -> AsyncIterator[asyncio.subprocess.Process]:
+        process = await self._start(run, again)
         try:
             yield process
         finally:
@@ -261,6 +261,8 @@ def _gist(error: str) -> str:
     """Return the line of an error that says most: that of the Python error within it, if there is one."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     python = [
-        line for line in lines if re.match(r"^[\w.]+(Error|Lost|Committed|Fenced|TooOld|Injected|Exception|Failed|Timeout)\b.*: ", line)
+        line
+        for line in lines
+        if re.match(r"^[\w.]+(Error|Lost|Committed|Fenced|TooOld|AnotherDriver|Injected|Exception|Failed|Timeout)\b.*: ", line)
     ]
     return (python[-1] if python else lines[0] if lines else "")[:_SAID]
