@@ -7,14 +7,14 @@ commit, and then ends all transactions. `ledger` says where mark and decision ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import enum
 import logging
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from aioproducer.errors import BrokerError, KafkaError, ProducerFenced
+from aioproducer.errors import BrokerError, KafkaError, ProducerFenced, TransactionError, UsageError
 from aioproducer.producer import Producer
 
 from .decisions import (
@@ -174,6 +174,14 @@ class Ledger:
 
         await self.each(one, transactions)
 
+    async def abandon(self, prepared: PreparedTransaction | None) -> None:
+        """Abort a transaction that no driver will hear of. Errors are logged: its time-out aborts it."""
+        try:
+            async with asyncio.timeout(_ABORT_SECONDS):
+                await self.abort([] if prepared is None else [prepared])
+        except (KafkaError, TimeoutError) as error:
+            _logger.warning("the transaction %s was not aborted, its time-out does it: %s", prepared, error)
+
     async def each(self, call: Callable[[T], Awaitable[object]], arguments: Iterable[T]) -> None:
         """Call with each argument, `max_ends` at the same time. The first error cancels the others."""
         slots = asyncio.Semaphore(self.max_ends)
@@ -190,9 +198,9 @@ class Ledger:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lock(self) -> AsyncIterator[Producer]:
-        """Fence all older drivers: their decisions are refused from now on."""
+        """Fence all older drivers: their decisions are refused from now on. The body is in a transaction."""
         driver = self.producer(self.name.driver_id(), transaction_timeout_ms=_DRIVER_TIMEOUT_MS)
         try:
             await driver.start()
@@ -291,12 +299,14 @@ class TaskTransaction:
         if producer is None:
             raise AssertionError("begin() comes first")
         mark = encode_mark(Mark(self._batch, rows, size, checksum))
+        prepared = None
         try:
             await producer.send_position_to_transaction(ledger.name.mark_group(self._task), mark.number, mark.cursor, topic=ledger.topic)
             prepared = await producer.prepare_transaction()
             await producer.stop()
         except BaseException:
             await self.abandon()
+            await self._ledger.abandon(prepared)
             raise
         self._producer = None
         return self._report(TaskState.PREPARED, rows, size, checksum, prepared)
@@ -325,9 +335,12 @@ class TaskTransaction:
 
 
 async def _stop(producer: Producer) -> None:
-    """Stop a producer, which aborts its transaction unless that is prepared. Errors are logged."""
+    """Abort the transaction of a producer, and stop it. Errors are logged."""
     try:
         async with asyncio.timeout(_ABORT_SECONDS):
+            # `stop` aborts too, but leaves a prepared transaction open. An error: none is open, or it cannot be aborted any more.
+            with contextlib.suppress(TransactionError, UsageError):
+                await producer.abort_transaction()
             await producer.stop()
     except (KafkaError, TimeoutError) as error:
         _logger.warning("the transaction of %r was not aborted, its time-out does it: %s", producer.config.transactional_id, error)

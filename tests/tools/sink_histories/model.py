@@ -302,6 +302,16 @@ class ModelProducer:
             raise self._fatal(error) from error
         self._is_open = False
 
+    async def abort_transaction(self) -> None:
+        if not self._is_open:
+            raise TransactionMisuse("no transaction is open")
+        self._is_open = False
+        if self._has_begun:
+            try:
+                await _patiently(self._process, lambda: self._model.end(self._prepared(), is_commit=False))
+            except Exception as error:
+                raise self._fatal(error) from error
+
     async def stop(self) -> None:
         if self._is_open and self._has_begun and not self._is_prepared:
             self._is_open = False
