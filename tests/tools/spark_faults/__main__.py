@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -70,6 +71,9 @@ async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], Non
 
 
 def main(words: Sequence[str]) -> int:
+    # in whatever way it is ended: processes that it started end with it
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     if words[:1] == ["leak"]:
         from tests.tools.spark_faults.leak import main as leak
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from tests.tools.spark_faults.poison import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
 __all__ = ["Counted", "count"]
 
@@ -54,15 +55,44 @@ def count(bootstrap_servers: str, topic: str, rows: int, *, seconds: float = 30.
         rows: how many there should be.
         seconds: each reading may take; an open transaction ends it.
     """
-    everything, _ = _numbers(bootstrap_servers, topic, "read_uncommitted", seconds)
-    committed, is_whole = _numbers(bootstrap_servers, topic, "read_committed", seconds)
+    ends = _ends(bootstrap_servers, topic, seconds)
+    everything, _ = _numbers(bootstrap_servers, ends, "read_uncommitted", seconds)
+    committed, is_whole = _numbers(bootstrap_servers, ends, "read_committed", seconds)
     records = committed.total()
     strange = sum(times for number, times in committed.items() if not 0 <= number < rows)
     found = sum(0 <= number < rows for number in committed)
     return Counted(records, rows - found, records - len(committed), strange, everything.total() - records, not is_whole)
 
 
-def _numbers(bootstrap_servers: str, topic: str, isolation: str, seconds: float) -> tuple[Mapping[int, int] | Counter[int], bool]:
+def _ends(bootstrap_servers: str, topic: str, seconds: float) -> dict[TopicPartition, int]:
+    """Return the end of each partition's log. A reader with read_committed would be told the last stable offset."""
+    with _consumer(bootstrap_servers, "read_uncommitted") as consumer:
+        partitions = [TopicPartition(topic, number) for number in consumer.list_topics(topic, timeout=seconds).topics[topic].partitions]
+        return {partition: consumer.get_watermark_offsets(partition, timeout=seconds)[1] for partition in partitions}
+
+
+def _numbers(bootstrap_servers: str, ends: dict[TopicPartition, int], isolation: str, seconds: float) -> tuple[Counter[int], bool]:
+    """Return how often each number is read, and whether all partitions were read to their ends."""
+    seen: Counter[int] = Counter()
+    until = time.monotonic() + seconds
+    behind = {partition.partition: end for partition, end in ends.items() if end}
+    with _consumer(bootstrap_servers, isolation) as consumer:
+        consumer.assign([TopicPartition(partition.topic, partition.partition, OFFSET_BEGINNING) for partition in ends])
+        while behind and time.monotonic() < until:
+            for message in consumer.consume(_AT_ONCE, _POLL_SECONDS):
+                error = message.error()
+                if error is None:
+                    seen[number_of(message.value())] += 1
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise RuntimeError(str(error))
+                # with read_committed this is the end of what is stable, which is not the end of the log while a transaction is open
+                elif message.offset() >= behind.get(message.partition(), 0):
+                    behind.pop(message.partition(), None)
+    return seen, not behind
+
+
+@contextlib.contextmanager
+def _consumer(bootstrap_servers: str, isolation: str) -> Iterator[Consumer]:
     settings = {
         "bootstrap.servers": bootstrap_servers,
         "group.id": "spark_faults",
@@ -71,24 +101,8 @@ def _numbers(bootstrap_servers: str, topic: str, isolation: str, seconds: float)
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 50,
     }
-    seen: Counter[int] = Counter()
-    until = time.monotonic() + seconds
     consumer = Consumer(settings)
     try:
-        partitions = list(consumer.list_topics(topic, timeout=seconds).topics[topic].partitions)
-        # an end of a partition is told at the last stable offset: only the end of the log is the end
-        ends = {number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=seconds)[1] for number in partitions}
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        behind = {number for number, end in ends.items() if end}
-        while behind and time.monotonic() < until:
-            for message in consumer.consume(_AT_ONCE, _POLL_SECONDS):
-                error = message.error()
-                if error is None:
-                    seen[number_of(message.value())] += 1
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    raise RuntimeError(str(error))
-                elif message.offset() >= ends[message.partition()]:
-                    behind.discard(message.partition())
+        yield consumer
     finally:
         consumer.close()
-    return seen, not behind

@@ -16,6 +16,7 @@ from tests.tools.spark_faults.faults import Fault, Injected, strike, struck
 from tests.tools.spark_faults.job import Job
 from tests.tools.spark_faults.leak import Fifth, Sample, fifths, is_flat
 from tests.tools.spark_faults.report import sums
+from tests.tools.spark_faults.run import _gist
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,3 +115,19 @@ def test_fifths_are_of_the_workers_that_live_through() -> None:
     assert not is_flat(found)
     assert is_flat([found[1]] * 5)
     assert not is_flat([*[found[1]] * 4, dataclasses.replace(found[1], sockets=3)])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "StreamingQueryException: Job aborted\n  Traceback\naioproducer.spark.decisions.Lost: batch 2 of 'x'\n\tat org",
+            "aioproducer.spark.decisions.Lost: batch 2 of 'x'",
+        ),
+        ("StreamingQueryException: [STREAM_FAILED] crashed\n\tat org", "StreamingQueryException: [STREAM_FAILED] crashed"),
+        ("the driver died", "the driver died"),
+    ],
+)
+def test_what_a_failure_says(error: str, said: str) -> None:
+    """The line of Python's error, where there is one."""
+    assert _gist(error) == said
