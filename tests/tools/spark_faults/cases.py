@@ -93,7 +93,7 @@ def _scripted() -> Iterator[Case]:
     yield Case(name="driver", runs=(Run(faults=DRIVER),))
     yield Case(name="tasks-v1", runs=(Run(faults=TASKS),), kafka="version-1")
     yield Case(name="driver-v1", runs=(Run(faults=DRIVER),), kafka="version-1")
-    yield Case(name="commit", runs=(Run(faults=COMMIT),), again=8)
+    yield Case(name="commit", runs=(Run(faults=COMMIT),), again=9)
     yield Case(name="exhaust", runs=(Run(faults=EXHAUST),), again=3)
     # the driver dies after one EndTxn of six, and the others time out before it is back: those tasks are written again
     yield Case(name="lost", runs=(_ONE_ENDED, Run(options=_LONG, after=_UNTIL_EXPIRED)))

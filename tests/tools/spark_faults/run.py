@@ -265,4 +265,6 @@ def _gist(error: str) -> str:
         for line in lines
         if re.match(r"^[\w.]+(Error|Lost|Committed|Fenced|TooOld|AnotherDriver|Injected|Exception|Failed|Timeout)\b.*: ", line)
     ]
-    return (python[-1] if python else lines[0] if lines else "")[:_SAID]
+    said = python[-1] if python else lines[0] if lines else ""
+    # with the ids of query and run, no two failures would say the same
+    return said.rpartition("terminated with exception: ")[2][:_SAID]

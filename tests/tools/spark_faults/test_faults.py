@@ -124,7 +124,7 @@ def test_fifths_are_of_the_workers_that_live_through() -> None:
             "StreamingQueryException: Job aborted\n  Traceback\naioproducer.spark.decisions.Lost: batch 2 of 'x'\n\tat org",
             "aioproducer.spark.decisions.Lost: batch 2 of 'x'",
         ),
-        ("StreamingQueryException: [STREAM_FAILED] crashed\n\tat org", "StreamingQueryException: [STREAM_FAILED] crashed"),
+        ("StreamingQueryException: Query [id = a, runId = b] terminated with exception: it crashed\n\tat org", "it crashed"),
         ("the driver died", "the driver died"),
     ],
 )
