@@ -74,6 +74,8 @@ if _typing.TYPE_CHECKING:
         RecordMetadata,
         TimestampType,
         TopicPartition,
+        TransactionDescription,
+        TransactionListing,
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
@@ -145,9 +147,11 @@ __all__ = [
     "TopicPartition",
     "TransactionAbortable",
     "TransactionAborted",
+    "TransactionDescription",
     "TransactionError",
     "TransactionExpired",
     "TransactionFatal",
+    "TransactionListing",
     "TransactionMisuse",
     "TransactionResolver",
     "TransactionTimeout",
@@ -198,6 +202,8 @@ _HOMES = {
     "ThreadDelivery": "engine.append.thread_bridge",
     "TimestampType": "model",
     "TopicPartition": "model",
+    "TransactionDescription": "model",
+    "TransactionListing": "model",
     "TransactionResolver": "transaction_resolver",
     "build_info": "engine.build_info",
     "json_serializer": "serializers",

@@ -452,8 +452,10 @@ _TABLE: Final = (
     (90, "PRODUCER_FENCED", _NO),
     (100, "UNKNOWN_TOPIC_ID", _REFRESH),
     (103, "INCONSISTENT_TOPIC_ID", _REFRESH),
+    (105, "TRANSACTIONAL_ID_NOT_FOUND", _NO),
     (113, "STALE_MEMBER_EPOCH", _NO),
     (120, "TRANSACTION_ABORTABLE", _NO),
+    (128, "INVALID_REGULAR_EXPRESSION", _NO),
     (129, "REBOOTSTRAP_REQUIRED", _NO),
 )
 _BY_CODE: Final = {code: ErrorCode(code, name, *flags) for code, name, flags in _TABLE}

@@ -30,6 +30,8 @@ __all__ = [
     "TimestampMs",
     "TimestampType",
     "TopicPartition",
+    "TransactionDescription",
+    "TransactionListing",
 ]
 
 # Integers of any type, including numpy's. A datetime needs a time zone.
@@ -131,6 +133,35 @@ class PreparedTransaction(NamedTuple):
     producer_id: int
     epoch: int
     version: int
+
+
+class TransactionListing(NamedTuple):
+    """Holds what a coordinator lists of a transactional id. `state` is Kafka's word for it: "Ongoing", "CompleteCommit", "Empty" ..."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """Holds what a coordinator knows of the latest transaction of a transactional id.
+
+    Attributes:
+        transactional_id: of its producer.
+        producer_id, epoch: those of the next transaction, if the latest one has ended.
+        state: Kafka's word for it: "Ongoing" is open; "PrepareCommit" and "PrepareAbort" are decided.
+        started_at: when its first partition was added; None: no transaction has begun since its producer's start.
+        timeout_ms: how long its producer lets it last.
+        partitions: those that it has written to, while it is open; offsets are partitions of `__consumer_offsets`.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    started_at: datetime | None
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
 
 
 class ConsumerGroupMetadata(NamedTuple):

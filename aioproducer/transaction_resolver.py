@@ -5,28 +5,38 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
 from aioproducer.engine.resolver_runtime import ResolverRuntime
 from aioproducer.engine.transactions.committed_offsets import committed_offset
+from aioproducer.engine.transactions.offset_commits import commit_offsets
 from aioproducer.engine.transactions.transaction_ends import end_transaction
-from aioproducer.errors import ConfigError, ProducerClosed
+from aioproducer.engine.transactions.transaction_listing import describe_transactions, list_transactions
+from aioproducer.errors import ConfigError, ProducerClosed, UsageError
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
-from aioproducer.offsets import read_position_key, read_prepared
+from aioproducer.offsets import read_group, read_offsets, read_position_key, read_prepared
 from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
     from aioproducer.interfaces import Dialer, Resolver
-    from aioproducer.model import Position, PreparedTransaction
+    from aioproducer.model import (
+        ConsumerGroupMetadata,
+        OffsetAndMetadata,
+        Position,
+        PreparedTransaction,
+        TransactionDescription,
+        TransactionListing,
+    )
 
 __all__ = ["TransactionResolver"]
+
+P = TypeVar("P", bound="tuple[str, int]")
 
 
 class TransactionResolver:
@@ -142,11 +152,11 @@ class TransactionResolver:
             TransactionTimeout: there was no answer within `max_block_ms`. It may be committed: call `commit` again.
         Cancellation: it may be committed.
         """
-        await end_transaction(self._running(), read_prepared(prepared), is_commit=True)
+        await end_transaction(self._running().calls, read_prepared(prepared), is_commit=True)
 
     async def abort(self, prepared: PreparedTransaction) -> None:
         """Abort a prepared transaction. Returns once its coordinator has decided so, also if it had before. Raises: as `commit`."""
-        await end_transaction(self._running(), read_prepared(prepared), is_commit=False)
+        await end_transaction(self._running().calls, read_prepared(prepared), is_commit=False)
 
     async def committed_offset(self, group: str, topic: str, *, stable: bool = True) -> Position | None:
         """Return the committed offset of a group for partition 0 of a topic, as `number`, and its metadata, as `cursor`; None: there is none.
@@ -164,11 +174,63 @@ class TransactionResolver:
             TransactionTimeout: no coordinator answered within `max_block_ms`, or an open transaction holds the offset.
         Cancellation: nothing goes on.
         """
-        calls = self._running()
+        engine = self._running()
         key = read_position_key(group, topic)
-        return await committed_offset(calls, key.group_id, topic, "committed_offset()", is_stable=stable)
+        return await committed_offset(engine.calls, key.group_id, topic, "committed_offset()", is_stable=stable)
 
-    def _running(self) -> CoordinatorCalls:
+    async def commit_offsets(
+        self, group: str | ConsumerGroupMetadata, offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]]
+    ) -> None:
+        """Commit the offsets of a consumer group at once, outside transactions.
+
+        Args:
+            group: a group without members: nobody consumes by it. With a member's generation and id, the offsets are that member's.
+            offsets: offsets of the next record to read, by (topic, partition), as `send_offsets_to_transaction` takes them.
+
+        Raises:
+            UsageError: an argument is not valid.
+            BrokerError: the coordinator refuses: UNKNOWN_MEMBER_ID if the group has members, GROUP_AUTHORIZATION_FAILED,
+                OFFSET_METADATA_TOO_LARGE ...; other offsets of the call may be committed.
+            TransactionTimeout: there was no answer within `max_block_ms`, or a partition does not exist.
+        Cancellation: the offsets may be committed.
+        """
+        engine = self._running()
+        checked, read = read_group(group), read_offsets(offsets)
+        if read:
+            await commit_offsets(engine.calls, checked, read)
+
+    async def list_transactions(self, prefix: str = "") -> list[TransactionListing]:
+        """Return the transactional ids of the cluster that begin with `prefix`, sorted. Ids that may not be described are left out.
+
+        Every broker is asked: each lists those that it coordinates.
+
+        Raises:
+            UsageError: `prefix` is no text.
+            BrokerError: a broker refuses the request, or is older than Kafka 3.0.
+            TransactionTimeout: not every broker answered within `max_block_ms`.
+        Cancellation: nothing goes on.
+        """
+        engine = self._running()
+        if not isinstance(prefix, str):
+            raise UsageError(f"prefix={prefix!r}: it is the beginning of transactional ids, a text")
+        return await list_transactions(engine.calls, engine.brokers, prefix)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        """Return what the coordinators know of transactional ids, in the given order. An id that is not known is left out.
+
+        Raises:
+            UsageError: `transactional_ids` are no names.
+            BrokerError: a coordinator refuses, for example by TRANSACTIONAL_ID_AUTHORIZATION_FAILED, or is older than Kafka 3.0.
+            TransactionTimeout: not every coordinator answered within `max_block_ms`.
+        Cancellation: nothing goes on.
+        """
+        engine = self._running()
+        names = [] if isinstance(transactional_ids, str) else list(transactional_ids)
+        if isinstance(transactional_ids, str) or not all(isinstance(name, str) and name for name in names):
+            raise UsageError(f"{transactional_ids!r} are no transactional ids: give a list of their names")
+        return await describe_transactions(engine.calls, names)
+
+    def _running(self) -> ResolverRuntime:
         engine = self._engine
         if engine is None or not self._has_started:
             raise ProducerClosed(
@@ -177,7 +239,7 @@ class TransactionResolver:
                 else "the resolver was not started: use `async with`, or `await resolver.start()`"
             )
         engine.check()
-        return engine.calls
+        return engine
 
     async def __aenter__(self) -> Self:
         """Call `start`. Returns the resolver."""

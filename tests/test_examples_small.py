@@ -126,6 +126,15 @@ def test_resume() -> None:
     assert end == "1000 lines in Kafka, 1000 different ones, 1000 in the source"
 
 
+def test_prepared() -> None:
+    """A report of several workers is visible as a whole, also after the coordinator's death, or not at all."""
+    aborted, death, finished, last = run("prepared.py")
+    assert aborted == "report 1 is aborted: worker 2 has bad data (0 rows are visible)"
+    assert death == "the coordinator dies after 1 of 4 commits (3 rows are visible)"
+    assert finished == "report 2 is committed (12 rows are visible)"
+    assert last == "report 3 is committed (24 rows are visible)"
+
+
 def test_consume_transform_produce() -> None:
     """Two crashes: more invoices are in the log than are visible; of those one for each order."""
     *crashes, end = run("consume_transform_produce.py")

@@ -32,6 +32,8 @@ WITHOUT = {
     "transactions/committed_offsets": "positions are read by a producer: tests/scenarios/test_positions.py",
     "transactions/coordinator_calls": "its calls are those of a producer and of a resolver: tests/scenarios/test_positions.py, test_resolver.py",
     "transactions/coordinator_lookups": "they are part of such calls: tests/scenarios/test_resolver.py",
+    "transactions/offset_commits": "a resolver commits them: tests/scenarios/test_resolver.py",
+    "transactions/transaction_listing": "a resolver lists them: tests/scenarios/test_resolver.py",
     "transactions/transaction_ends": "a resolver ends transactions: tests/scenarios/test_prepared.py",
     "runtime": "the life of a producer: tests/scenarios/test_starting.py, test_shutdown.py",
     "sender/drain_schedule": "when a producer drains: tests/scenarios/test_tight_loops.py, test_held_loop.py",

@@ -9,11 +9,12 @@ import pytest
 from tests.tools.mutants.listed import MUTANTS, Mutant
 from tests.tools.mutants.security import SECURITY
 from tests.tools.mutants.simulated import SIMULATED
+from tests.tools.mutants.sink import SINK
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("mutant", [*MUTANTS, *SECURITY, *SIMULATED], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *SECURITY, *SINK, *SIMULATED], ids=lambda mutant: mutant.name)
 def test_a_mutant_can_be_made(mutant: Mutant) -> None:
     """Its text is once in its file, so code that moves takes its mutants along."""
     text = (ROOT / "aioproducer" / mutant.file).read_text()
@@ -23,5 +24,5 @@ def test_a_mutant_can_be_made(mutant: Mutant) -> None:
 
 def test_names_are_unique() -> None:
     """`python -m tests.tools.mutants NAME` runs one."""
-    listed = [*MUTANTS, *SECURITY, *SIMULATED]
+    listed = [*MUTANTS, *SECURITY, *SINK, *SIMULATED]
     assert len({mutant.name for mutant in listed}) == len(listed)

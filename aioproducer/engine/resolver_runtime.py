@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.interfaces import Dialer, Resolver
+    from aioproducer.net.broker_node import BrokerNode
 
 __all__ = ["ResolverRuntime"]
 
@@ -167,6 +168,11 @@ class ResolverRuntime:
     def forget_fork(self) -> None:
         """Drop the connections and the event loop in a forked child: they belong to the parent process."""
         disown(self._cluster.leave())
+
+    async def brokers(self) -> list[BrokerNode]:
+        """Return the nodes of all brokers, after the metadata is read anew."""
+        await self._updater.bootstrap(None)
+        return list(self._cluster.nodes)
 
     # The end
 

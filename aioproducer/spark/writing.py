@@ -7,6 +7,7 @@ its class, and unpickles it in a process of the driver for each batch, so this m
 from __future__ import annotations
 
 import uuid
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -113,9 +114,9 @@ class Writer:
         )
         return TaskMessage(report.task, report.rows, report.bytes, report)
 
+    @abstractmethod
     def _name_and_batch(self, task: TaskContext | None) -> tuple[str, int]:
         """Return the name of the query or of the write, and the number of the micro-batch."""
-        raise NotImplementedError
 
     def _commit(self, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
         reports = _reports(messages)

@@ -55,6 +55,8 @@ _HIGHEST: Final[Mapping[str, _Steps]] = MappingProxyType(
         "SaslHandshake": _steps("0.10:0 1.0:1"),
         "SaslAuthenticate": _steps("1.0:0 2.2:1 2.5:2"),
         "CreatePartitions": _steps("1.0:0 2.0:1 2.5:2 2.7:3"),
+        "DescribeTransactions": _steps("3.0:0"),
+        "ListTransactions": _steps("3.0:0 3.8:1 4.1:2"),
     }
 )
 _LOWEST: Final[Mapping[str, _Steps]] = MappingProxyType(

@@ -83,6 +83,7 @@ class Transaction:
         last_epoch: the epoch that a repeated InitProducerId or EndTxn may name.
         touched: the partitions and groups that get a marker at the end, in this order.
         raises_epoch: whether the end raises the epoch (version 2).
+        started_ms: when the latest transaction began; -1: none has since the last InitProducerId.
     """
 
     producer_id: int
@@ -94,6 +95,7 @@ class Transaction:
     last_epoch: int = _NONE
     touched: dict[Touched, None] = field(default_factory=dict)
     raises_epoch: bool = False
+    started_ms: int = _NONE
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -182,6 +184,10 @@ class Transactions:
     def __contains__(self, transactional_id: str) -> bool:
         return transactional_id in self._known
 
+    def items(self) -> Iterable[tuple[str, Transaction]]:
+        """Return each transactional id with its transaction."""
+        return self._known.items()
+
     def close(self) -> None:
         """Cancel all timers."""
         for transaction in self._known.values():
@@ -217,7 +223,7 @@ class Transactions:
             transaction.rotate(self.ids.take(), was_named=named is not None)
         else:
             transaction.bump(named)
-        transaction.state, transaction.timeout = State.EMPTY, timeout_ms / 1000
+        transaction.state, transaction.timeout, transaction.started_ms = State.EMPTY, timeout_ms / 1000, _NONE
         return transaction.holder
 
     def add(self, transactional_id: str, holder: Holder, touched: Iterable[Touched], *, raises_epoch: bool = False) -> None:
@@ -230,6 +236,7 @@ class Transactions:
         added = dict.fromkeys(touched)
         if transaction.state is not State.ONGOING:
             transaction.state, transaction.previous_id = State.ONGOING, transaction.producer_id
+            transaction.started_ms = self._now_ms()
             transaction.timer = self._later(transaction.timeout, lambda: self._fence(transaction))
         transaction.touched |= added
         transaction.raises_epoch = raises_epoch

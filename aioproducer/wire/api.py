@@ -41,6 +41,8 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
 
 
 NAMES: Final[Mapping[ApiKey, str]] = MappingProxyType({key: "".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey})

@@ -16,7 +16,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from settled import settled
 
-from aioproducer import Producer
+from aioproducer import Producer, TransactionResolver
 from aioproducer.records.reader import read_batches
 from aioproducer.testing import FakeCluster, RecordingProducer
 from aioproducer.testing.client import WireClient
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.kafka_thread import ServerThread
 
+NO_COORDINATOR = "it has no coordinator that a resolver could ask"
 CANNOT = {
     ("recording", "test_kafkas_partitioner_places_keys"): "it knows no murmur2: a partitioner is given to it, or everything goes to 0",
     ("recording", "test_a_partition_that_is_not_there"): "without the argument `partitions` it takes every partition",
+    ("recording", "test_a_resolver_ends_what_is_prepared"): NO_COORDINATOR,
+    ("recording", "test_what_a_resolver_is_refused"): NO_COORDINATOR,
+    ("recording", "test_a_position_that_is_prepared"): NO_COORDINATOR,
     ("recording", "test_a_topic_that_kafka_refuses"): "it has no broker that would refuse a name",
 }
 _numbers = itertools.count()
@@ -48,6 +52,10 @@ class Side(ABC):
     @abstractmethod
     def producer(self, **options: Any) -> Any:
         """Return a producer for this side, not started."""
+
+    def resolver(self) -> TransactionResolver:
+        """Return a resolver for this side, not started."""
+        raise NotImplementedError(NO_COORDINATOR)
 
     @abstractmethod
     async def log(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None, int, tuple[Any, ...]]]]:
@@ -75,6 +83,9 @@ class RealSide(Side):
 
     def producer(self, **options: Any) -> Any:
         return Producer(bootstrap_servers=self.server.bootstrap_servers, **options)
+
+    def resolver(self) -> TransactionResolver:
+        return TransactionResolver(bootstrap_servers=self.server.bootstrap_servers)
 
     async def log(self, topic: str) -> dict[int, list[Any]]:
         async with WireClient(self.server.bootstrap_servers) as client:
@@ -139,6 +150,9 @@ class FakeSide(Side):
 
     def producer(self, **options: Any) -> Any:
         return Producer(**self.cluster.client_options, **options)
+
+    def resolver(self) -> TransactionResolver:
+        return TransactionResolver(**self.cluster.client_options)
 
     async def log(self, topic: str) -> dict[int, list[Any]]:
         return {

@@ -9,18 +9,28 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from aioproducer import DeliveryError, RecordTooLarge, TransactionAbortable, TransactionAborted, TransactionMisuse, UsageError
+from aioproducer import (
+    BrokerError,
+    DeliveryError,
+    RecordTooLarge,
+    TransactionAbortable,
+    TransactionAborted,
+    TransactionMisuse,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import Side
 
+    from aioproducer import PreparedTransaction
+
 pytestmark = pytest.mark.asyncio
 
 
-def transactional(side: Side, **options: Any) -> Any:
-    return side.producer(transactional_id=f"contract-{uuid.uuid4().hex[:8]}", **options)
+def transactional(side: Side, *, name: str = "", **options: Any) -> Any:
+    return side.producer(transactional_id=name or f"contract-{uuid.uuid4().hex[:8]}", **options)
 
 
 async def test_committed_records_are_visible(side: Side) -> None:
@@ -202,3 +212,94 @@ async def test_a_delivery_of_an_aborted_transaction(side: Side) -> None:
             await delivery
         assert isinstance(raised.value.__cause__, TransactionAborted)
         assert raised.value.persisted == "no"
+
+
+async def test_a_prepared_transaction(side: Side) -> None:
+    """It takes no more records, and its producer commits or aborts it. An empty one is not prepared."""
+    topic = await side.topic()
+    async with transactional(side) as producer:
+        for value, is_commit in ((b"kept", True), (b"dropped", False)):
+            await producer.begin_transaction()
+            with pytest.raises(TransactionMisuse, match="no record or offset was sent"):
+                await producer.prepare_transaction()
+            await producer.send(topic, value, partition=0)
+            prepared = await producer.prepare_transaction()
+            assert prepared.transactional_id == producer.config.transactional_id
+            assert await producer.prepare_transaction() == prepared
+            for call in (lambda: producer.send(topic, b"v"), producer.begin_transaction):
+                with pytest.raises(TransactionMisuse, match="has a prepared transaction"):
+                    await call()
+            await (producer.commit_transaction if is_commit else producer.abort_transaction)()
+        with pytest.raises(TransactionMisuse, match="has no transaction open"):
+            await producer.prepare_transaction()
+        assert await side.visible(topic) == {0: [b"kept"], 1: [], 2: []}
+
+
+async def prepared_by(side: Side, topic: str, value: bytes, **options: Any) -> PreparedTransaction:
+    """Return a transaction with a record and a position, whose producer is gone."""
+    async with transactional(side, **options) as producer:
+        await producer.begin_transaction()
+        await producer.send(topic, value, partition=0)
+        await producer.send_position_to_transaction(producer.config.transactional_id, 7, topic=topic)
+        prepared: PreparedTransaction = await producer.prepare_transaction()
+    return prepared
+
+
+async def test_a_resolver_ends_what_is_prepared(side: Side) -> None:
+    """After the producers are gone; both ends may be said again."""
+    topic = await side.topic()
+    kept, dropped = await prepared_by(side, topic, b"kept"), await prepared_by(side, topic, b"dropped")
+    assert await side.visible(topic, is_open=True) == {0: [], 1: [], 2: []}
+    async with side.resolver() as resolver:
+        for _ in range(2):
+            await resolver.commit(kept)
+            await resolver.abort(dropped)
+    assert await side.visible(topic) == {0: [b"kept"], 1: [], 2: []}
+
+
+async def test_what_a_resolver_is_refused(side: Side) -> None:
+    """The other end of what has ended, an older epoch, an id that nobody had; each by its name."""
+    topic, name = await side.topic(), f"contract-{uuid.uuid4().hex[:8]}"
+
+    async def refusal(call: Any) -> str:
+        with pytest.raises(BrokerError) as raised:
+            await call
+        return raised.value.name
+
+    async with side.resolver() as resolver:
+        kept, dropped = await prepared_by(side, topic, b"kept"), await prepared_by(side, topic, b"dropped")
+        await resolver.commit(kept)
+        assert await refusal(resolver.abort(kept)) == "INVALID_TXN_STATE"
+        await resolver.abort(dropped)
+        assert await refusal(resolver.commit(dropped)) == "INVALID_TXN_STATE"
+        first, second = [await prepared_by(side, topic, value, name=name) for value in (b"first", b"second")]
+        assert await refusal(resolver.commit(first)) == "PRODUCER_FENCED"
+        await resolver.commit(second)
+        third = await prepared_by(side, topic, b"third", name=name)
+        assert await refusal(resolver.commit(second)) == "PRODUCER_FENCED"
+        await resolver.abort(third)
+        assert await refusal(resolver.commit(third._replace(transactional_id=uuid.uuid4().hex))) == "INVALID_PRODUCER_ID_MAPPING"
+        assert await refusal(resolver.commit(third._replace(producer_id=third.producer_id + 1_000))) == "INVALID_PRODUCER_ID_MAPPING"
+    assert await side.visible(topic) == {0: [b"kept", b"second"], 1: [], 2: []}
+
+
+async def test_a_position_that_is_prepared(side: Side) -> None:
+    """A stable read waits until the transaction has ended; the other one shows what was committed before."""
+    topic = await side.topic()
+    async with side.resolver() as resolver:
+        prepared = await prepared_by(side, topic, b"v")
+        group = prepared.transactional_id
+        assert await resolver.committed_offset(group, topic, stable=False) is None
+        reading = asyncio.create_task(resolver.committed_offset(group, topic))
+        await asyncio.sleep(0.05)
+        assert not reading.done()
+        await resolver.commit(prepared)
+        assert await reading == (7, "")
+        await resolver.commit_offsets(group, {(topic, 0): 5, (topic, 2): (6, "note")})
+        assert await resolver.committed_offset(group, topic) == (5, "")
+        listed = await resolver.list_transactions(group)
+        assert [(one.transactional_id, one.producer_id) for one in listed] == [prepared[:2]]
+        (described,) = await resolver.describe_transactions([group, uuid.uuid4().hex])
+        assert (described.transactional_id, described.producer_id, described.timeout_ms) == (*prepared[:2], 60_000)
+        # real markers may still be on their way
+        assert described.state in ("PrepareCommit", "CompleteCommit")

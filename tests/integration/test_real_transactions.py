@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +26,7 @@ from aioproducer import (
     PreparedTransaction,
     Producer,
     ProducerFenced,
+    TopicPartition,
     TransactionAbortable,
     TransactionExpired,
     TransactionResolver,
@@ -366,6 +368,7 @@ async def prepared_transactions(stage: Stage, name: str) -> None:
         assert await refusal(resolver.commit(lost)) == "PRODUCER_FENCED"
         await resolver.commit(won)
         later = await prepared_by(stage, name, orders, b"later")
+        await listed(stage, resolver, name, orders, later)
         assert await refusal(resolver.commit(won)) == "PRODUCER_FENCED"
         await resolver.abort(later)
         many = [await prepared_by(stage, f"{name}-{number}", orders, b"%d" % number) for number in range(5)]
@@ -376,6 +379,22 @@ async def prepared_transactions(stage: Stage, name: str) -> None:
         assert await refusal(resolver.commit(expired)) == {1: "PRODUCER_FENCED", 2: "INVALID_TXN_STATE"}[version]
     visible = await stage.visible(orders)
     assert (visible[0][:2], sorted(visible[0][2:])) == ([b"kept", b"won"], [b"%d" % number for number in range(5)])
+
+
+async def listed(stage: Stage, resolver: TransactionResolver, name: str, topic: str, is_open: PreparedTransaction) -> None:
+    """A resolver lists and describes transactions, and commits the offsets of a group."""
+    states = {one.transactional_id: one.state for one in await resolver.list_transactions(name)}
+    assert states[name] == "Ongoing"
+    assert {f"{name}-kept", f"{name}-dropped", name} <= states.keys()
+    assert await resolver.list_transactions(f"{name}.") == []
+    first, _ = await resolver.describe_transactions([name, "nobody", f"{name}-kept"])
+    assert (*first[:3], first.state, first.timeout_ms) == (name, is_open.producer_id, is_open.epoch, "Ongoing", 60_000)
+    assert TopicPartition(topic, 0) in first.partitions
+    assert first.started_at is not None
+    assert abs((datetime.now(UTC) - first.started_at).total_seconds()) < 30
+    for offset in (7, 3):
+        await resolver.commit_offsets(f"{name}-group", {(topic, 0): offset, (topic, 1): (offset * 2, "note")})
+        assert await stage.committed(f"{name}-group", topic) == [offset, offset * 2, -1001]
 
 
 STORIES = (the_story, fencing, a_time_out, a_cancellation, a_refused_record, a_killed_process, lost_answers, prepared_transactions)

@@ -30,6 +30,10 @@ async def add_offsets(producer: Producer[Any, Any]) -> None:
     await producer.send_offsets_to_transaction({("payments", 0): 7}, "group")
 
 
+async def prepare(producer: Producer[Any, Any]) -> None:
+    await producer.prepare_transaction()
+
+
 async def whole(producer: Producer[Any, Any]) -> None:
     async with producer.transaction():
         await send_both(producer)
@@ -48,6 +52,7 @@ async def before_end(producer: Producer[Any, Any]) -> None:
 
 CALLS: dict[str, tuple[Callable[[Producer[Any, Any]], Awaitable[None]], Callable[[Producer[Any, Any]], Awaitable[None]]]] = {
     "begin": (before_nothing, lambda producer: producer.begin_transaction()),
+    "prepare": (before_end, prepare),
     "commit": (before_end, lambda producer: producer.commit_transaction()),
     "abort": (before_end, lambda producer: producer.abort_transaction()),
     "offsets": (lambda producer: producer.begin_transaction(), add_offsets),
@@ -75,11 +80,11 @@ async def settle(producer: Producer[Any, Any]) -> None:
 @jumping
 async def test_cancelled_at_every_turn(version: int, call: str, times: int) -> None:
     """The cancelled task ends at once. The transaction is visible as a whole or not at all, and the producer continues."""
-    prepare, run = CALLS[call]
+    before_call, run = CALLS[call]
     outcomes = set()
     for after in range(0, _MOST_TURNS, times):
         async with transactional(version) as (cluster, producer):
-            await prepare(producer)
+            await before_call(producer)
             task = asyncio.ensure_future(run(producer))
             await turns(after)
             for _ in range(times):

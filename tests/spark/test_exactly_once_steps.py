@@ -246,6 +246,19 @@ async def test_a_transaction_that_timed_out_is_lost_and_written_again(version: i
         assert place.rows() == rows_of(0, 0, 1)
 
 
+@VERSIONS
+@jumping
+async def test_a_fenced_transaction_may_be_committed(version: int) -> None:
+    """A newer attempt has asked for a producer id since: the mark says which."""
+    async with placed(version) as place:
+        for batch, is_commit in ((0, True), (1, False)):
+            (report,) = await place.tasks(batch, 2)
+            assert report.prepared is not None
+            await (place.clients.resolver.commit if is_commit else place.clients.resolver.abort)(report.prepared)
+            assert (await TaskTransaction(place.ledger(), batch, 0).begin() is None) is is_commit
+            assert await place.ledger().commits(batch, 0, report.prepared) == (None if is_commit else "PRODUCER_FENCED")
+
+
 @jumping
 async def test_a_refusal_that_says_nothing_of_the_transaction_is_an_error() -> None:
     """A permission that is missing: the transaction may still be committed, and the next run does so."""

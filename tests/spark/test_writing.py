@@ -59,7 +59,7 @@ def options_of(brokers: ClusterInThread, **more: str) -> SinkOptions:
 @pytest.mark.usefixtures("place")
 def test_a_task(brokers: ClusterInThread) -> None:
     """When it returns every row is in the log; the message says how many; each step is told."""
-    writer = Traced(options_of(brokers, **{"kafka.linger.ms": "60000"}))
+    writer = Traced(options_of(brokers))
     message = writer.write(batches(["a", "bc"], [], ["d"]))
     assert sorted(brokers.cluster.values("orders")) == [b"a", b"bc", b"d"]
     assert pickle.loads(pickle.dumps(message)) == TaskMessage(0, 3, 4)
@@ -73,6 +73,14 @@ def test_a_task(brokers: ClusterInThread) -> None:
         ("commit", {"batch": 0}),
         ("committed", {"batch": 0}),
     ]
+
+
+@pytest.mark.usefixtures("place")
+def test_linger_does_not_hold_a_task(brokers: ClusterInThread) -> None:
+    """The last rows leave at once, also where each row is a record of its own, as with this partitioner."""
+    hours = {"kafka.linger.ms": "3600000", "kafka.delivery.timeout.ms": "7200000"}
+    partitioner = {"kafka.partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"}
+    assert BatchWriter(options_of(brokers, **hours, **partitioner)).write(batches(["a"])) == TaskMessage(0, 1, 1)
 
 
 @pytest.mark.usefixtures("place")

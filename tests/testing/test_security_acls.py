@@ -153,6 +153,60 @@ def test_transactions() -> None:
     play(story, transaction_version=1)
 
 
+def test_offsets_of_groups() -> None:
+    """`Read` to commit and `Describe` to fetch, on the group and on each topic. What is not asked for by name is left out."""
+
+    async def story(cluster: FakeCluster, client: WireClient) -> None:
+        async def commit(name: str) -> int:
+            part = message("OffsetCommit.request.topics.partitions", partition_index=0, committed_offset=1)
+            topics = [message("OffsetCommit.request.topics", name=name, partitions=[part])]
+            answer = await client.ask(ApiKey.OFFSET_COMMIT, version=9, group_id="g", topics=topics)
+            code: int = answer.topics[0].partitions[0].error_code
+            return code
+
+        async def fetch(*names: str) -> tuple[int, dict[str, int]]:
+            topics = [message("OffsetFetch.request.groups.topics", name=name, partition_indexes=[0]) for name in names] or None
+            groups = [message("OffsetFetch.request.groups", group_id="g", topics=topics)]
+            (group,) = (await client.ask(ApiKey.OFFSET_FETCH, version=9, groups=groups)).groups
+            return group.error_code, {topic.name: topic.partitions[0].error_code for topic in group.topics}
+
+        assert [await commit("orders"), await commit("audit")] == [0, 0]
+        cluster.security.deny("*", "Read", topic="orders")
+        assert [await commit("orders"), await commit("audit")] == [TOPIC, 0]
+        cluster.security.deny("*", "Describe", topic="orders")
+        assert await fetch("orders", "audit") == (0, {"orders": TOPIC, "audit": 0})
+        assert await fetch() == (0, {"audit": 0})
+        cluster.security.deny("*", "Read", group="g")
+        assert await commit("audit") == GROUP
+        cluster.security.deny("*", "Describe", group="g")
+        assert await fetch("audit") == (GROUP, {})
+
+    play(story)
+
+
+def test_lists_of_transactions() -> None:
+    """Ids that may not be described are left out of the list; described by name, they are refused; topics are left out."""
+
+    async def story(cluster: FakeCluster, client: WireClient) -> None:
+        holder = await begin(client, "tx")
+        known = {"transactional_id": "tx", "producer_id": holder.producer_id, "producer_epoch": holder.producer_epoch}
+        topics = [message("AddPartitionsToTxn.request.topics", name=name, partitions=[0]) for name in ("orders", "audit")]
+        await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version=3, topics=topics, **known)
+
+        async def seen() -> tuple[int, int, list[str]]:
+            listed = await client.ask(ApiKey.LIST_TRANSACTIONS)
+            (told,) = (await client.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["tx"])).transaction_states
+            return len(listed.transaction_states), told.error_code, [topic.topic for topic in told.topics]
+
+        assert await seen() == (1, 0, ["orders", "audit"])
+        cluster.security.deny("*", "Describe", topic="orders")
+        assert await seen() == (1, 0, ["audit"])
+        cluster.security.deny("*", "Describe", transactional_id="tx")
+        assert await seen() == (0, ID, [])
+
+    play(story, transaction_version=1)
+
+
 def test_denials_are_each_users_own() -> None:
     """Over SASL: alice may not what bob may."""
 

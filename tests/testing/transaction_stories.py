@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from group_members import fetched, offsets_of
+from group_members import named as told_name
 from transactional import Hand
 
 from aioproducer.wire.api import ApiKey
@@ -292,4 +293,82 @@ async def group_offsets(world: World) -> AsyncIterator[object]:
     yield await producer.end(commit=False)
 
 
-STORIES = (sequences, wrapping, identities, second_version, first_version, both_versions, zombies, timed_out, interleaved, group_offsets)
+async def listing(world: World) -> AsyncIterator[object]:
+    """ListTransactions and DescribeTransactions, at each step of a transaction's life."""
+    for version in (1, 2):
+        producer = hand(world, f"listed-{version}", version)
+        yield await _listed(world, producer), await _described(world, producer)
+        await producer.init()
+        yield await _listed(world, producer), await _described(world, producer)
+        if version == 1:
+            await producer.add(1, 0)
+            await producer.add_offsets(f"{world.name}-group")
+        else:
+            await producer.write(b"v", partition=1)
+            await producer.write(b"v", partition=0)
+            await producer.commit_offsets(f"{world.name}-group", {0: 1})
+        yield await _listed(world, producer), await _described(world, producer)
+        for filters in (
+            {"state_filters": ["Ongoing", "Nothing"]},
+            {"state_filters": ["Empty"]},
+            {"producer_id_filters": [producer.producer_id]},
+            {"producer_id_filters": [producer.producer_id + 1000]},
+            {"duration_filter": 0},
+            {"duration_filter": 60_000},
+            {"transactional_id_pattern": f"{world.name}-list.*"},
+            {"transactional_id_pattern": f"{world.name}-list"},
+            {"transactional_id_pattern": "a("},
+        ):
+            yield filters.keys(), await _listed(world, producer, **filters)
+        await asyncio.sleep(0.01)
+        yield await _listed(world, producer, duration_filter=1)
+        yield await producer.end(commit=True)
+        async with asyncio.timeout(10):
+            while "Prepare" in (await _listed(world, producer))[2][0][1]:
+                await asyncio.sleep(0.01)
+        yield await _listed(world, producer), await _described(world, producer)
+        await producer.init()
+        yield await _described(world, producer)
+    answer = await world.client.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["", f"{world.name}-unknown"])
+    yield [told_name(each.error_code) for each in answer.transaction_states]
+
+
+async def _listed(world: World, producer: Hand, **filters: Any) -> tuple[str, list[str], list[tuple[bool, str]]]:
+    """The error, the unknown states, and of this producer whether the id is its own, and its state."""
+    answer = await world.client.ask(ApiKey.LIST_TRANSACTIONS, **filters)
+    found = [each for each in answer.transaction_states if each.transactional_id == producer.transactional_id]
+    states = [(each.producer_id == producer.producer_id, each.transaction_state) for each in found]
+    return told_name(answer.error_code), answer.unknown_state_filters, states
+
+
+async def _described(world: World, producer: Hand) -> tuple[object, ...]:
+    """All but numbers that differ between two clusters."""
+    assert producer.transactional_id is not None
+    await world.client.ask(ApiKey.FIND_COORDINATOR, version=4, key_type=1, coordinator_keys=[producer.transactional_id])
+    (told,) = (await world.client.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[producer.transactional_id])).transaction_states
+    topics = sorted((each.topic == world.name, len(each.partitions), each.topic.startswith("__")) for each in told.topics)
+    is_mine = (told.producer_id == producer.producer_id, told.producer_epoch - producer.epoch)
+    return (
+        told_name(told.error_code),
+        is_mine,
+        told.transaction_state,
+        told.transaction_timeout_ms,
+        told.transaction_start_time_ms > 0,
+        told.transaction_start_time_ms < 0,
+        topics,
+    )
+
+
+STORIES = (
+    sequences,
+    wrapping,
+    identities,
+    listing,
+    second_version,
+    first_version,
+    both_versions,
+    zombies,
+    timed_out,
+    interleaved,
+    group_offsets,
+)

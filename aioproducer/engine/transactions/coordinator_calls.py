@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.engine.transactions.coordinator_lookups import PATIENCE, CoordinatorLookups
-from aioproducer.errors import BrokerError, KafkaError, ProtocolError, TransactionTimeout, TransportError
+from aioproducer.errors import BrokerError, KafkaError, ProtocolError, TransactionTimeout, TransportError, broker_error
+from aioproducer.wire.api import NAMES, negotiate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.core.transactions.transaction_state import Coordinator
@@ -116,17 +117,50 @@ class CoordinatorCalls:
         try:
             return await self.send(await self._lookups.find(at), exchange)
         except (TransportError, BrokerError) as error:
-            if isinstance(error, TransportError) or error.name in _MOVED:
-                self._lookups.forget(at)
+            self._on_trouble([at], error)
             raise
+
+    async def ask_each(
+        self, coordinators: Iterable[Coordinator], exchange: Callable[[list[Coordinator]], Exchange[T]], call: str
+    ) -> list[T]:
+        """Send a request to each of the brokers that coordinate some keys, until all have answered. Returns the contents of the answers.
+
+        Args:
+            coordinators: the keys.
+            exchange: makes the request of one broker, for its keys.
+            call: names the caller in errors.
+
+        Raises: as `ask`.
+        """
+        wanted = list(coordinators)
+        return await self.repeat(lambda: self._ask_each(wanted, exchange), call)
+
+    async def _ask_each(self, coordinators: list[Coordinator], exchange: Callable[[list[Coordinator]], Exchange[T]]) -> list[T]:
+        together: dict[BrokerNode, list[Coordinator]] = {}
+        try:
+            for at, node in (await self._lookups.find_all(coordinators)).items():
+                together.setdefault(node, []).append(at)
+            return [await self.send(node, exchange(keys)) for node, keys in together.items()]
+        except (TransportError, BrokerError) as error:
+            self._on_trouble(coordinators, error)
+            raise
+
+    def _on_trouble(self, coordinators: list[Coordinator], error: KafkaError) -> None:
+        """Forget coordinators that cannot be reached, or that are no longer coordinators."""
+        if isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.name in _MOVED):
+            for at in coordinators:
+                self._lookups.forget(at)
 
     async def send(self, node: BrokerNode, exchange: Exchange[T]) -> T:
         """Send a request to a node once. Returns the content of the answer.
 
         Raises:
             TransportError: there was no answer.
-            BrokerError: the answer is an error.
+            BrokerError: the answer is an error, or the broker does not know the request.
         """
+        connection = await node.control.connected(PATIENCE)
+        if negotiate(exchange.key, connection.versions) is None:
+            raise broker_error("UNSUPPORTED_VERSION", f"{node.where} knows no {NAMES[exchange.key]} of a version that this client speaks")
         answer = await node.call(exchange.key, exchange.body, timeout=self._request_timeout, patience=PATIENCE, newest=exchange.newest)
         try:
             decoded = answer.decode()

@@ -14,13 +14,13 @@ from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.core.transactions.transaction_state import Coordinator, Request
 from aioproducer.engine.transactions import requests
 from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError
+from aioproducer.net.broker_node import BrokerNode
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from aioproducer.engine.context import EngineContext
-    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["PATIENCE", "CoordinatorLookups"]
@@ -63,14 +63,19 @@ class CoordinatorLookups:
             BrokerError: the broker that was asked does not name it.
         Cancellation: the request goes on, for the other calls that wait for it.
         """
-        node = self._cluster.node(self._known.get(at, -1))
-        if node is not None:
-            return node
+        return (await self.find_all([at]))[at]
+
+    async def find_all(self, coordinators: Iterable[Coordinator]) -> dict[Coordinator, BrokerNode]:
+        """Return the nodes of several coordinators, which are looked up together. Raises: as `find`."""
+        found = {at: self._cluster.node(self._known.get(at, -1)) or self._look_up(at) for at in coordinators}
+        return {at: node if isinstance(node, BrokerNode) else await asyncio.shield(node) for at, node in found.items()}
+
+    def _look_up(self, at: Coordinator) -> asyncio.Future[BrokerNode]:
         found = self._found.get(at)
         if found is None:
             found = self._found[at] = self._loop.create_future()
             self._add(at)
-        return await asyncio.shield(found)
+        return found
 
     def _add(self, at: Coordinator) -> None:
         together = self._next.get(at.key_type)
@@ -90,7 +95,7 @@ class CoordinatorLookups:
             self._next.pop(key_type, None)
             left = keys
             while left:
-                left = await self._look_up(key_type, left)
+                left = await self._ask(key_type, left)
         except (TransportError, BrokerError) as error:
             trouble = error
         finally:
@@ -110,7 +115,7 @@ class CoordinatorLookups:
             # The calls that wait for it may have been cancelled.
             found.exception()
 
-    async def _look_up(self, key_type: int, keys: list[Coordinator]) -> list[Coordinator]:
+    async def _ask(self, key_type: int, keys: list[Coordinator]) -> list[Coordinator]:
         """Ask a broker for as many keys as one request has. Returns the keys that are left."""
         node = next(iter(self._cluster.candidates()), None)
         if node is None:

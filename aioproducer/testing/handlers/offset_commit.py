@@ -1,6 +1,6 @@
 """Handles OffsetCommit 2-10: from members of the current generation, or any client of an empty group.
 
-As in Kafka: from version 10 on, topics are named by id. Deviations: offsets never expire, at any `retention_time_ms`;
+As in Kafka: from version 10 on, topics are named by id; the client needs `Read` on the group and on each topic. Deviations: offsets never expire, at any `retention_time_ms`;
 a member of a group that never existed gets UNKNOWN_MEMBER_ID.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.handlers import places
-from aioproducer.testing.handlers.coordinators import coordinated
+from aioproducer.testing.handlers.coordinators import check_may_read, coordinated
 from aioproducer.testing.handlers.handler import Handler
 from aioproducer.testing.offsets import Committed
 from aioproducer.wire.api import ApiKey
@@ -32,6 +32,7 @@ def _answer(call: Call) -> None:
     group: Group | None = None
     code = 0
     try:
+        check_may_read(call)
         group = coordinated(call, request.group_id, may_be_nameless=True)
         group.check_commit(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     except BrokerError as error:
@@ -55,6 +56,8 @@ def _commit(call: Call, group: Group, topic: Any, asked: Any) -> int:
     code = call.code(place.target)
     if code:
         return code
+    if place.topic is not None and not call.may("Read", "topic", place.topic.name):
+        return broker_error("TOPIC_AUTHORIZATION_FAILED").code
     if place.topic is None or place.partition is None:
         return broker_error("UNKNOWN_TOPIC_ID" if by_id and place.topic is None else "UNKNOWN_TOPIC_OR_PARTITION").code
     if len((asked.committed_metadata or "").encode()) > _LONGEST_METADATA:

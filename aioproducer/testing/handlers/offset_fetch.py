@@ -3,6 +3,7 @@
 As in Kafka:
 
 - -1 means no committed offset; null requests all partitions that have an offset; from version 10 on, topics are named by id.
+- The client needs `Describe` on the group and on each topic; topics that it may not describe are left out where it asked for all.
 - With `require_stable`, a partition with an offset in an open transaction gets UNSTABLE_OFFSET_COMMIT.
 
 Deviation: a member's id and epoch are not checked.
@@ -51,6 +52,8 @@ def _answer(call: Call) -> None:
 def _group(call: Call, group_id: str, asked: Any, path: str) -> tuple[int, list[Any]]:
     """Return a group's error code, and the offsets of its topics; `path` is the message that holds the topics."""
     try:
+        if not call.may("Describe", "group", group_id):
+            raise broker_error("GROUP_AUTHORIZATION_FAILED")
         group = coordinated(call, group_id, may_be_nameless=True)
     except BrokerError as error:
         return error.code, []
@@ -69,6 +72,8 @@ def _group(call: Call, group_id: str, asked: Any, path: str) -> tuple[int, list[
 
 def _all(call: Call, group: Group) -> Iterator[tuple[Topic, list[int]]]:
     for topic in call.cluster.topics:
+        if not call.may("Describe", "topic", topic.name):
+            continue
         pending = group.pending if call.request.require_stable else ()
         indexes = {index for topic_id, index in (*group.offsets, *pending) if topic_id == topic.topic_id}
         if indexes:
@@ -76,12 +81,14 @@ def _all(call: Call, group: Group) -> Iterator[tuple[Topic, list[int]]]:
 
 
 def _topic(call: Call, group: Group, topic: Topic | None, name: str, topic_id: bytes, indexes: Any, path: str) -> Any:
-    unknown = broker_error("UNKNOWN_TOPIC_ID").code if topic is None and not name else 0
+    refused = broker_error("UNKNOWN_TOPIC_ID").code if topic is None and not name else 0
+    if topic is not None and not call.may("Describe", "topic", topic.name):
+        topic, refused = None, broker_error("TOPIC_AUTHORIZATION_FAILED").code
     partitions = []
     for index in indexes:
         place = (b"" if topic is None else topic.topic_id, index)
         is_unstable = call.request.require_stable and place in group.pending
-        code = _UNSTABLE if is_unstable else unknown
+        code = _UNSTABLE if is_unstable else refused
         found = _NOTHING if is_unstable else group.offsets.get(place, _NOTHING)
         partitions.append(
             message(

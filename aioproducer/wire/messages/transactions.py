@@ -1,4 +1,4 @@
-"""The messages of producer ids and transactions (KIP-98, KIP-360, KIP-890)."""
+"""The messages of producer ids and transactions (KIP-98, KIP-360, KIP-890), and of those that list them (KIP-664, KIP-994, KIP-1152)."""
 
 from __future__ import annotations
 
@@ -87,4 +87,32 @@ TxnOffsetCommit.response 0-5 flexible 3
     partitions []
       partition_index i32
       error_code i16
+DescribeTransactions.request 0-0 flexible 0
+  transactional_ids [str]
+DescribeTransactions.response 0-0 flexible 0
+  throttle_time_ms i32
+  transaction_states []
+    error_code i16
+    transactional_id str
+    transaction_state str
+    transaction_timeout_ms i32
+    transaction_start_time_ms i64
+    producer_id i64
+    producer_epoch i16
+    topics []
+      topic str
+      partitions [i32]
+ListTransactions.request 0-2 flexible 0
+  state_filters [str]
+  producer_id_filters [i64]
+  duration_filter i64 1+ =-1
+  transactional_id_pattern str? 2+
+ListTransactions.response 0-2 flexible 0
+  throttle_time_ms i32
+  error_code i16
+  unknown_state_filters [str]
+  transaction_states []
+    transactional_id str
+    producer_id i64
+    transaction_state str
 """

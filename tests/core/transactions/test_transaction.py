@@ -276,10 +276,16 @@ def test_fatal_stays_fatal() -> None:
 CALLS: dict[Event, Callable[[Transaction], object]] = {
     Event.INITIALIZE: lambda one: one.initialize(),
     Event.BEGIN: lambda one: one.begin(1.0),
+    Event.PREPARE: lambda one: one.prepare(),
     Event.COMMIT: lambda one: one.commit(),
     Event.ABORT: lambda one: one.abort(),
 }
-JOINED = {(State.COMMITTING, Event.COMMIT), (State.ABORTING, Event.ABORT)}
+JOINED = {
+    (State.COMMITTING, Event.COMMIT),
+    (State.ABORTING, Event.ABORT),
+    (State.PREPARING, Event.PREPARE),
+    (State.PREPARED, Event.PREPARE),
+}
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(State, CALLS)), ids=lambda value: value.name)
@@ -320,6 +326,8 @@ def test_records_and_offsets_outside_a_transaction(state: State) -> None:
     ("state", "text"),
     [
         (State.READY, r"send\(\) has no place here: the producer has no transaction open: call begin_transaction\(\)"),
+        (State.PREPARING, r"call prepare_transaction\(\) again"),
+        (State.PREPARED, r"call commit_transaction\(\) or abort_transaction\(\)"),
         (State.COMMITTING, r"call commit_transaction\(\) again"),
         (State.ABORTING, r"call abort_transaction\(\) again"),
     ],
@@ -329,6 +337,37 @@ def test_a_misuse_says_what_to_call(state: State, text: str) -> None:
     one.state = state
     with pytest.raises(TransactionMisuse, match=text):
         one.check("send()")
+
+
+def test_a_preparation_step_by_step() -> None:
+    """In version 1: the partition, the group and its offsets, then the records; nothing ends it, and it is handed over once it is asked for."""
+    one = begun(1)
+    assert one.add(ORDERS)
+    add_offsets(one)
+    operation = one.prepare()
+    one.flushed()
+    for rpc in (Rpc.ADD_PARTITIONS, Rpc.ADD_OFFSETS, Rpc.COMMIT_OFFSETS):
+        assert not operation.is_over
+        request = due(one, rpc)
+        one.sent(request)
+        one.done(request)
+    assert (operation.is_over, operation.error, one.state, one.due()) == (True, None, State.PREPARING, None)
+    assert one.hand_over() == ("tx", FIRST.producer_id, FIRST.epoch, 1)
+    assert one.hand_over() == ("tx", FIRST.producer_id, FIRST.epoch, 1)
+    assert one.state is State.PREPARED
+    one.commit()
+    one.flushed()
+    assert due(one, Rpc.COMMIT).at == HOME
+
+
+def test_a_preparation_that_fails() -> None:
+    """The operation has the error of the record, and nothing is handed over."""
+    one = written()
+    operation = one.prepare()
+    one.fail(RecordTooLarge("large"), "orders", 1.0)
+    assert isinstance(operation.error, TransactionAbortable)
+    with pytest.raises(TransactionAbortable):
+        one.hand_over()
 
 
 # The order of things

@@ -91,6 +91,7 @@ CALLS = """
     say("send_batch", lambda: producer.send_batch(None))
     say("partitions_for", lambda: producer.partitions_for("orders"))
     say("begin", lambda: producer.begin_transaction())
+    say("prepare", lambda: producer.prepare_transaction())
     say("commit", lambda: producer.commit_transaction())
     say("abort", lambda: producer.abort_transaction())
     say("offsets", lambda: producer.send_offsets_to_transaction({("orders", 0): 1}, "group"))
@@ -136,6 +137,7 @@ EXPECTED = [
             "send_batch",
             "partitions_for",
             "begin",
+            "prepare",
             "commit",
             "abort",
             "offsets",
@@ -315,6 +317,32 @@ cluster.faults.clear()
 print(child(use), end="")
 """
     assert run(body, loop) == ["send closed ", "flush closed ", "start closed ", "stop None ", "True", "own 0 "]
+
+
+@LOOPS
+def test_a_fork_with_a_resolver(loop: str) -> None:
+    """In the child each call raises and `stop` returns; a resolver of the child's own works, and the parent's is not disturbed."""
+    body = """
+from aioproducer import TransactionResolver
+FORKED = "the resolver belongs to the process that was forked from; make one here"
+cluster, loop = served(), make_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+resolver = TransactionResolver(**cluster.client_options)
+asyncio.run_coroutine_threadsafe(resolver.start(), loop).result(10)
+def use():
+    say("commit", lambda: resolver.commit(("tx", 1, 0, 2)))
+    say("list", lambda: resolver.list_transactions())
+    say("start", lambda: resolver.start())
+    say("stop", lambda: resolver.stop())
+    say("own", lambda: own())
+async def own():
+    async with TransactionResolver(**cluster.client_options) as mine:
+        return await mine.list_transactions()
+print(child(use), end="")
+print(asyncio.run_coroutine_threadsafe(resolver.list_transactions(), loop).result(10))
+asyncio.run_coroutine_threadsafe(resolver.stop(), loop).result(10)
+"""
+    assert run(body, loop) == ["commit closed ", "list closed ", "start closed ", "stop None ", "own [] ", "[]"]
 
 
 def test_what_a_thread_waits_for_is_not_waited_for_in_the_child() -> None:

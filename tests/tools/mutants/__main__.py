@@ -24,6 +24,7 @@ from rich.progress import Progress
 from tests.tools.mutants.listed import MUTANTS
 from tests.tools.mutants.security import SECURITY
 from tests.tools.mutants.simulated import SIMULATED
+from tests.tools.mutants.sink import SINK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +92,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="at the same time (default: %(default)s)")
     parser.add_argument("--simulated", action="store_true", help="those that the simulation must find")
     chosen, console = parser.parse_args(), Console(highlight=False)
-    listed: Sequence[Mutant] = SIMULATED if chosen.simulated else (*MUTANTS, *SECURITY)
+    listed: Sequence[Mutant] = SIMULATED if chosen.simulated else (*MUTANTS, *SECURITY, *SINK)
     mutants = [mutant for mutant in listed if not chosen.names or mutant.name in chosen.names]
     survivors = asyncio.run(run(mutants, chosen.jobs, console))
     console.print(f"{len(mutants) - len(survivors)} of {len(mutants)} mutants killed")

@@ -223,13 +223,13 @@ async def _patiently(process: Process, call: Callable[[], Any]) -> Any:
             break
         except Exception as error:
             if not getattr(error, "retriable", False):
-                await process.step()
+                await process.passed()
                 raise
             if waited > _WAIT:
                 raise TransactionTimeout("a call did not end in time") from error
         await asyncio.sleep(pause)
         waited, pause = waited + pause, min(pause * 2, 5.0)
-    await process.step()
+    await process.passed()
     if process.loses():
         raise TransactionTimeout("an answer was lost")
     return answer

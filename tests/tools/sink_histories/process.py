@@ -59,6 +59,15 @@ class Process:
         if self.is_dead:
             raise Death(self.name)
 
+    async def passed(self) -> None:
+        """One step more, which takes no time unless the process stands still at it."""
+        self.here()
+        if self.steps == self.stands_at:
+            self.note(f"stands still for {self.stands:.0f} s")
+            await asyncio.sleep(self.stands)
+            if self.is_dead:
+                raise Death(self.name)
+
     def loses(self) -> bool:
         """Whether the answer that has just come is lost."""
         return self.loss > 0 and self.rng.random() < self.loss

@@ -1,0 +1,236 @@
+"""The writers exactly once, without Spark: threads of tasks and the driver's calls, on a fake cluster behind loopback sockets."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from in_thread import ClusterInThread
+
+from aioproducer.spark import worker as worker_module
+from aioproducer.spark import writing
+from aioproducer.spark.decisions import HalfCommitted, TaskState
+from aioproducer.spark.rows import RowFailed
+from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.worker import Worker
+from aioproducer.spark.writing import BatchWriter, NoBatchNumber, StreamWriter, TaskMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def brokers() -> Iterator[ClusterInThread]:
+    made = ClusterInThread()
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """The worker of this process, for the time of a test."""
+    made = Worker()
+    monkeypatch.setattr(worker_module, "_worker", made)
+    yield made
+    made.close()
+
+
+class Task:
+    """Spark's context of a task."""
+
+    def __init__(self, number: int, batch: int | None = 0) -> None:
+        self._number = number
+        self._properties = {} if batch is None else {"streaming.sql.batchId": str(batch), "sql.streaming.queryId": "q"}
+
+    def partitionId(self) -> int:  # noqa: N802  Spark's name
+        return self._number
+
+    def attemptNumber(self) -> int:  # noqa: N802  Spark's name
+        return 0
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802  Spark's name
+        return self._properties.get(name)
+
+
+class Query:
+    """Runs the tasks and the driver of a query."""
+
+    def __init__(self, brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
+        self.cluster = brokers.cluster
+        kafka = {f"kafka.{name}": text for name, text in brokers.options.items()}
+        self.options = SinkOptions.of({"topic": "orders", "delivery": "exactly_once", **kafka, **options}, is_stream=True)
+        self.steps: list[tuple[str, dict[str, Any]]] = []
+        self._patch = monkeypatch
+
+    def writer(self, kind: Any = StreamWriter) -> Any:
+        made = kind(self.options)
+        made.reached = lambda step, **where: self.steps.append((str(step), where))
+        return made
+
+    def task(self, number: int, *batches: dict[str, list[Any]], batch: int | None = 0, writer: Any = None) -> TaskMessage:
+        self._patch.setattr(writing.TaskContext, "get", lambda: Task(number, batch))
+        rows = (
+            pa.RecordBatch.from_pydict({name: pa.array(column, pa.string()) for name, column in columns.items()}) for columns in batches
+        )
+        message: TaskMessage = pickle.loads(pickle.dumps((writer or self.writer()).write(rows)))
+        return message
+
+    def values(self) -> list[bytes | None]:
+        return sorted(self.cluster.values("orders", isolation="read_committed"), key=str)
+
+
+@pytest.fixture
+def query(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch) -> Query:
+    return Query(brokers, monkeypatch)
+
+
+def values(*texts: str) -> dict[str, list[Any]]:
+    return {"value": list(texts)}
+
+
+def test_a_micro_batch(query: Query) -> None:
+    """Nothing is visible before the driver's commit. Empty Arrow batches are no rows."""
+    messages = [query.task(0, {"value": []}, values("a", "b"), values("c")), query.task(1)]
+    assert [(message.report.state, message.rows, message.bytes) for message in messages if message.report] == [
+        (TaskState.PREPARED, 3, 3),
+        (TaskState.EMPTY, 0, 0),
+    ]
+    assert query.values() == []
+    query.writer().commit(messages, 0)
+    assert query.values() == [b"a", b"b", b"c"]
+    steps = [step for step, _ in query.steps]
+    assert steps == ["start", "rows", "rows", "written", "prepared", "start", "commit", "undecided", "decided", "ended", "committed"]
+    assert query.steps[1][1] == {"batch": 0, "partition": 0, "attempt": 0, "rows": 2}
+    assert query.steps[-2][1] == {"batch": 0, "task": 0, "number": 1}
+
+
+def test_a_task_without_rows_asks_for_no_producer_id(query: Query) -> None:
+    message = query.task(0, {"value": []})
+    assert message.report is not None
+    assert (message.report.state, query.cluster.requests("InitProducerId")) == (TaskState.EMPTY, [])
+    query.writer().commit([message], 0)
+    query.writer().abort([message, None], 0)
+    assert query.cluster.requests("EndTxn") == []
+
+
+def test_a_batch_that_is_run_again_is_counted_alike(query: Query) -> None:
+    """However Spark cuts it into Arrow batches, and though its rows come from a topic column."""
+    query.options = query.options._replace(topic=None, ledger_topic="orders")
+    rows = {"value": ["a", "b", "c"], "key": ["k", None, "k"], "topic": ["orders", "other", "orders"]}
+    query.cluster.create_topic("other")
+    first = query.task(0, rows)
+    query.writer().commit([first], 0)
+    again = query.task(0, *[{name: column[at : at + 1] for name, column in rows.items()} for at in (0, 1, 2)])
+    assert first.report is not None
+    assert again.report is not None
+    assert again.report.state is TaskState.SKIPPED
+    assert [(one.rows, one.bytes, one.checksum) for one in (first.report, again.report)] == [(3, 5, first.report.checksum)] * 2
+    moved = query.task(0, rows | {"topic": ["other", "orders", "orders"]})
+    assert moved.report is not None
+    assert moved.report.checksum != first.report.checksum
+    query.writer().commit([again], 0)
+    assert query.values() == [b"a", b"c"]
+
+
+def test_a_failed_task_leaves_nothing_open(query: Query) -> None:
+    """A row that cannot be written, and an error of the stage before."""
+    query.cluster.fail("Produce", "INVALID_RECORD", times=1)
+    with pytest.raises(RowFailed, match="task 2, row 0"):
+        query.task(2, values("a"))
+    writer = query.writer()
+    writer.reached = lambda step, **_: 1 / 0 if step == "rows" else None
+    with pytest.raises(ZeroDivisionError):
+        query.task(2, values("a"), writer=writer)
+    assert query.cluster.transactions["spark-q-2"].state.value == "CompleteAbort"
+    query.writer().commit([query.task(0), query.task(1), query.task(2, values("b"))], 0)
+    assert query.values() == [b"b"]
+
+
+def test_tasks_share_a_resolver(query: Query, place: Worker) -> None:
+    """One for each set of options; a producer for each task, which is gone after it."""
+    for batch in range(3):
+        query.writer().commit([query.task(0, values("a"), batch=batch)], batch)
+    assert len(place._resolvers) == 1
+    assert place._producers == {}
+    query.options = query.options._replace(kafka={**query.options.kafka, "linger.ms": "1"})
+    query.task(0, values("a"), batch=3)
+    assert len(place._resolvers) == 2
+
+
+def test_a_failed_batch_is_aborted(query: Query) -> None:
+    """Only what was not decided: Spark calls abort also after a commit that failed."""
+    messages = [query.task(0, values("a")), query.task(1, values("b"))]
+    query.writer().abort([messages[0], None], 0)
+    assert query.cluster.transactions["spark-q-0"].state.value == "CompleteAbort"
+    messages[0] = query.task(0, values("a"))
+    writer = query.writer()
+
+    def dies(step: str, **_: Any) -> None:
+        if step == "decided":
+            raise SystemExit
+
+    writer.reached = dies
+    with pytest.raises(SystemExit):
+        writer.commit(messages, 0)
+    query.writer().abort(messages, 0)
+    assert query.values() == []
+    assert [message.report.state for number in (0, 1) if (message := query.task(number, values("ab"[number]))).report] == ["skipped"] * 2
+    assert query.values() == [b"a", b"b"]
+
+
+def test_a_replay_that_is_not_the_same_is_refused(query: Query) -> None:
+    """Equal counts and bytes, and other rows: the checksum tells."""
+    messages = [query.task(0, values("a")), query.task(1, values("b"))]
+    writer = query.writer()
+    writer.max_ends = 1
+
+    def loses(step: str, **where: Any) -> None:
+        if step == "ended":
+            query.cluster.fail("EndTxn", "INVALID_TXN_STATE", times=None)
+
+    writer.reached = loses
+    with pytest.raises(Exception, match=re.escape("the transactions of task 1 were ended")):
+        writer.commit(messages, 0)
+    swapped = [query.task(0, values("b")), query.task(1, values("a"))]
+    with pytest.raises(HalfCommitted, match=r"Task 0 had 1 rows with 1 bytes \(checksum \w+\), and has 1 rows with 1 bytes"):
+        query.writer().commit(swapped, 0)
+
+
+@pytest.mark.parametrize("batch", [None])
+def test_a_spark_without_batch_numbers_is_refused(query: Query, batch: None) -> None:
+    with pytest.raises(NoBatchNumber, match=r"streaming\.sql\.batchId.*foreachBatch, with transactionalId="):
+        query.task(0, values("a"), batch=batch)
+
+
+def test_a_write_has_its_name_or_one_of_its_own(query: Query) -> None:
+    """The second write of a name writes nothing. Without a name, all tasks of a write have one, and no two writes."""
+    query.options = query.options._replace(transactional_id="load", prefix="team-", is_stream=False)
+    for _ in range(2):
+        writer = query.writer(BatchWriter)
+        writer.commit([query.task(0, values("a"), writer=writer, batch=None)])
+    assert query.values() == [b"a"]
+    assert "team-load-0" in query.cluster.transactions
+    query.options = query.options._replace(transactional_id=None)
+    names = set()
+    for _ in range(2):
+        writer = pickle.loads(pickle.dumps(BatchWriter(query.options)))
+        messages = [query.task(number, values("b"), writer=pickle.loads(pickle.dumps(writer))) for number in (0, 1)]
+        names.add(frozenset(message.report.name for message in messages if message.report))
+        writer.abort([messages[0], None])
+        writer.commit([query.task(0, values("b"), writer=writer), messages[1]])
+    assert query.values() == [b"a", *[b"b"] * 4]
+    assert sorted(map(len, names)) == [1, 1]
+    assert all(re.fullmatch(r"team-[0-9a-f]{32}", name) for each in names for name in each)
+
+
+@pytest.mark.parametrize(("options", "timeout"), [({}, 900_000), ({"kafka.transaction.timeout.ms": "30000"}, 30_000)])
+def test_a_transaction_lives_as_long_as_a_broker_allows(
+    brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], timeout: int
+) -> None:
+    """By default. A batch that takes longer loses its transactions."""
+    query = Query(brokers, monkeypatch, **options)
+    query.task(0, values("a"))
+    assert query.cluster.transactions["spark-q-0"].timeout == timeout / 1000
