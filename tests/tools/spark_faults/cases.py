@@ -112,7 +112,7 @@ def _scripted() -> Iterator[Case]:
         says="transaction.timeout.ms",
     )
     yield Case(name="expired", runs=(slept, Run()))
-    stopped = Run(faults=(at("undecided", 2, "sleep", seconds=5.0),), is_stopped=True, dies=True, says="AnotherDriver|[Ff]enced")
+    stopped = Run(faults=(at("undecided", 2, "stop", seconds=5.0),), is_stopped=True, dies=True, says="AnotherDriver|[Ff]enced")
     yield Case(name="zombie", runs=(stopped, Run()))
     speculated = tuple(at("rows", batch, "sleep", partition=batch % 6, attempt=0, seconds=4.0) for batch in range(1, 8))
     yield Case(name="speculation", runs=(Run(faults=speculated),), conf=_SPECULATION, slow=0.05, master="local-cluster[2,2,1024]")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fault", "Injected", "Struck", "strike", "struck"]
 
-Deed: TypeAlias = Literal["raise", "kill", "driver", "sleep"]
+Deed: TypeAlias = Literal["raise", "kill", "driver", "sleep", "stop"]
 _LOG: Final = "faults.log"
 _UNTIL_KILLED: Final = 60.0  # seconds in which a process ends whose driver is gone
 
@@ -34,7 +34,7 @@ class Fault:
     Attributes:
         at: the name of the step.
         batch: the number of the micro-batch.
-        do: raise an error, kill this process, kill the driver's JVM, or sleep.
+        do: raise an error, kill this process, kill the driver's JVM, sleep, or sleep so that all can be stopped.
         where: what else the step must be, such as {"partition": 1, "attempt": 0} or {"number": 2}.
         seconds: of the sleep.
     """
@@ -108,5 +108,6 @@ def _do(fault: Fault, driver: int) -> None:
             os.kill(driver, signal.SIGKILL)
             # nothing more happens here: who runs the query kills what the driver left
             time.sleep(_UNTIL_KILLED)
-        case "sleep":
+        # who runs the query stops it meanwhile, in the second case
+        case "sleep" | "stop":
             time.sleep(fault.seconds)

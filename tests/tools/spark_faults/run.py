@@ -138,7 +138,6 @@ class CaseRun:
             processes.end_session(process.pid)
             raise
         processes.send_to_session(process.pid, signal.SIGSTOP)
-        self._killed["stop"] += 1
         self._tell(f"{self._case.name}: run {self._runs} stopped")
         return process
 
