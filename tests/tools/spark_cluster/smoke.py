@@ -12,26 +12,19 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 _PARTITIONS = 3
 
 
-def builds_of(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield which build of the package this worker has, for each Arrow batch."""
-    import pyarrow as pa
-
+def build(_number: int) -> str:
+    """Return which build of the package this worker has, and from where."""
     import aioproducer
 
-    told = f"{aioproducer.build_info().build} in {Path(aioproducer.__file__).parent}"
-    for batch in batches:
-        yield pa.RecordBatch.from_pydict({"build": [told] * batch.num_rows})
+    return f"{aioproducer.build_info().build} in {Path(aioproducer.__file__).parent}"
 
 
 def write_all(spark: SparkSession, told: dict[str, Any]) -> None:
@@ -68,8 +61,8 @@ def main() -> None:
 
     register(spark)
     write_all(spark, told)
-    builds = spark.range(0, _PARTITIONS, 1, _PARTITIONS).mapInArrow(builds_of, "build string").distinct().collect()
-    print(json.dumps({"pyspark": spark.version, "python": sys.version.split()[0], "workers": sorted(row.build for row in builds)}))
+    builds = spark.sparkContext.parallelize(range(_PARTITIONS), _PARTITIONS).map(build).distinct().collect()
+    print(json.dumps({"pyspark": spark.version, "python": sys.version.split()[0], "workers": sorted(builds)}))
     spark.stop()
 
 
