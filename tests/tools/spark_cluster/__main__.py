@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -58,11 +59,13 @@ class Trial:
         Args:
             name: the trial's.
             python: the driver's Python, or the whole command before the program.
-            told: for `CONFIG.json`; `env`: added to the driver's environment.
+            told: for `CONFIG.json`; `env`: added to the driver's environment; `unpacked`: an archive, as `environment` in the driver's folder.
         """
         began = time.monotonic()
         place = self.folder / f"run-{name}"
         place.mkdir()
+        if "unpacked" in told:
+            await asyncio.to_thread(shutil.unpack_archive, told.pop("unpacked"), place / "environment")
         topics = [f"{name}-{what}".replace(".", "-") for what in ("batch", "named", "stream")]
         for topic in topics:
             await self._kafka.create_topic(topic, _PARTITIONS)
@@ -95,7 +98,9 @@ class Trial:
             f"{name}: {'right' if is_right else 'WRONG'}, {time.monotonic() - began:.0f} s. {shown} {last[0]}", markup=False
         )
         if not is_right:
-            self._console.print(complaints.decode(errors="replace")[-4000:], markup=False)
+            # without the frames of Java, of which there are hundreds
+            lines = [line for line in complaints.decode(errors="replace").splitlines() if not re.match(r"\s+(at |\.\.\. )", line)]
+            self._console.print("\n".join(lines)[-6000:], markup=False)
         return is_right
 
 
@@ -107,14 +112,19 @@ async def by_venv(trial: Trial, compiled: Path) -> bool:
 
 
 async def by_archive(trial: Trial, compiled: Path) -> bool:
-    """The environment travels as an archive, which Spark unpacks beside each executor."""
+    """The environment travels as an archive, which Spark unpacks beside each executor.
+
+    The driver runs PYSPARK_PYTHON as well, to make and to end a write: it must have the archive unpacked where it starts.
+    """
     driver = await asyncio.to_thread(environment, trial.folder / "driver", [f"{compiled}[arrow]", _PYSPARK])
     packing = await asyncio.to_thread(environment, trial.folder / "packed", [f"{compiled}[arrow]", "venv-pack", "setuptools<81"])
     archive = trial.folder / "environment.tar.gz"
     await asyncio.to_thread(packed, packing, archive)
     conf = _SMALL | {"spark.archives": f"{archive}#environment"}
     async with _spark(trial, "archives") as cluster:
-        return await trial.smoke("archives", driver, master=cluster.url, conf=conf, env={"PYSPARK_PYTHON": "./environment/bin/python"})
+        return await trial.smoke(
+            "archives", driver, master=cluster.url, conf=conf, unpacked=archive, env={"PYSPARK_PYTHON": "./environment/bin/python"}
+        )
 
 
 async def by_zip(trial: Trial, _compiled: Path) -> bool:
