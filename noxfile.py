@@ -169,14 +169,14 @@ def spark(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def spark_faults(session: nox.Session) -> None:
-    """Streaming queries are killed at each step while they write to a real Kafka; then every row is counted. Behind `--`: cases, `--all`, or `leak`."""
+    """Streaming queries are killed while they write to a real Kafka; then every row is counted. Behind `--`: cases, `--all`, or `leak`."""
     need_java(session)
     run(session, "python", "-m", "tests.tools.spark_faults", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def cluster(session: nox.Session) -> None:
-    """The sink on a standalone Spark of two workers: wheel in their environment, packed environment, zipped wheel. Behind `--`: `venv`, `archives`, `zip`."""
+    """The sink on a standalone Spark, to whose executors the package comes in three ways. Behind `--`: `venv`, `archives`, `zip`."""
     need_java(session)
     run(session, "python", "-m", "tests.tools.spark_cluster", *session.posargs)
 
@@ -220,7 +220,7 @@ def floors(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or one of `heartbeat`, `stall`, `knobs`, `linger`, `many`, `pending`, `columns`, `spark`."""
+    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `columns`, `spark` ..."""
     words = session.posargs
     if words[:1] not in (["pending"], ["columns"]):  # which have clusters of their own
         need_java(session)

@@ -2,9 +2,9 @@
 
     python -m tests.tools.benchmarks.spark [--only kv kv5 headers zstd uncached tuned small] [--rounds 5] [--rows N] [--json PATH]
 
-local[2], 6 partitions, values of 100 bytes, both sinks with their defaults. Each round runs every sink on a topic of its own, in the reverse
-order of the round before; a round that warms up is not counted. A ratio is of one round. `small`: 60,000 rows in 40 micro-batches, each sink in
-a process of its own; medians of triggerExecution. Exit status 1 when a bar is not met.
+local[2], 6 partitions, values of 100 bytes, both sinks with their defaults. Each round runs every sink on a topic of its own, in the
+reverse order of the round before; a round that warms up is not counted. A ratio is of one round. `small`: 60,000 rows in 40 micro-batches,
+each sink in a process of its own; medians of triggerExecution. Exit status 1 when a bar is not met.
 """
 
 from __future__ import annotations

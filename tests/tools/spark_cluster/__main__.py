@@ -3,7 +3,8 @@
     python -m tests.tools.spark_cluster [venv archives zip]              # a standalone Spark of two workers; default: all three
     python -m tests.tools.spark_cluster pysparks [4.1.4 4.3.0]           # local[2], in an environment of each version, without a connector
 
-Each way runs `smoke.py` against a real Kafka, and librdkafka's consumer counts its three topics. Exit status 1 when a row is lost or doubled.
+Each way runs `smoke.py` against a real Kafka, and librdkafka's consumer counts its three topics. Exit status 1 when a row is lost or
+doubled.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Trial:
         Args:
             name: the trial's.
             python: the driver's Python, or the whole command before the program.
-            told: for `CONFIG.json`; `env`: added to the driver's environment; `unpacked`: an archive, as `environment` in the driver's folder.
+            told: for `CONFIG.json`; `env`: added to the driver's environment; `unpacked`: an archive, unpacked in the driver's folder.
         """
         began = time.monotonic()
         place = self.folder / f"run-{name}"

@@ -1,1 +1,1 @@
-"""Kills what writes a streaming query's rows to a real Kafka, and counts them as a committed reader sees them. `python -m tests.tools.spark_faults`."""
+"""Kills streaming queries while they write to a real Kafka, and counts the rows that a committed reader gets."""

@@ -1,6 +1,7 @@
 """Faults at the named steps of a write, each once in the life of a query, whatever is started again meanwhile.
 
-A fault is noted in a file of the query's folder before it strikes: the file is created exclusively, so of two attempts of a task one is struck.
+A fault is noted in a file of the query's folder before it strikes. The file is created exclusively, so of two attempts of a task one is
+struck.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m tests.tools.spark_faults.job FOLDER
 
-FOLDER has `job.json`, a `Job`. The process writes `driver.json` there when its session is up, and a line of `outcomes.log` when a query ended.
-Exit status: 0 when all input is through, 3 when the last query failed.
+FOLDER has `job.json`, a `Job`. The process writes `driver.json` there when its session is up, and a line of `outcomes.log` when a query
+ended. Exit status: 0 when all input is through, 3 when the last query failed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m tests.tools.spark_faults leak [--batches 500] [--delivery exactly_once] [--json PATH]
 
-A fifth's memory is the median, over its samples, of the mean over the workers that live through the run. Exit status 1 when the last fifth's
-memory is above 1.02 of the second's, or threads or sockets differ.
+A fifth's memory is the median of all samples of the workers that live through the run. Exit status 1 when the last fifth's memory is above
+1.02 of the second's, or threads or sockets differ.
 """
 
 from __future__ import annotations
