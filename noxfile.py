@@ -177,6 +177,27 @@ def spark(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def spark_faults(session: nox.Session) -> None:
+    """Streaming queries are killed while they write to a real Kafka; then every row is counted. Behind `--`: cases, `--all`, or `leak`."""
+    need_java(session)
+    run(session, "python", "-m", "tests.tools.spark_faults", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def cluster(session: nox.Session) -> None:
+    """The sink on a standalone Spark, to whose executors the package comes in three ways. Behind `--`: `venv`, `archives`, `zip`."""
+    need_java(session)
+    run(session, "python", "-m", "tests.tools.spark_cluster", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def pysparks(session: nox.Session) -> None:
+    """The sink with older and newer versions of pyspark, each in an environment of its own. Behind `--`: versions."""
+    need_java(session)
+    run(session, "python", "-m", "tests.tools.spark_cluster", "pysparks", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """Style, format and spelling."""
     run(session, "ruff", "check", ".")
@@ -218,11 +239,11 @@ def floors(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `many`, `pending` or `columns`."""
+    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `columns`, `spark` ..."""
     words = session.posargs
     if words[:1] not in (["pending"], ["columns"]):  # which have clusters of their own
         need_java(session)
-    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending", "columns"}:
+    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending", "columns", "spark"}:
         run(session, "python", "-m", f"tests.tools.benchmarks.{words[0]}", *words[1:])
     else:
         run(session, "python", "-m", "tests.tools.benchmarks", *words)

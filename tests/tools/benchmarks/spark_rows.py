@@ -1,0 +1,84 @@
+"""The rows of the bench of Spark's sinks: what is written, by which sinks, and the bars."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["DROPPING", "JVM", "NOOP", "ONCE", "OURS", "ROWS", "SMALL", "Bar", "Row", "Way"]
+
+Columns: TypeAlias = Literal["key, value", "key, value, headers"]
+JVM: Final = "JVM sink"
+OURS: Final = "ours"
+ONCE: Final = "ours, exactly once"
+NOOP: Final = "noop"
+DROPPING: Final = "Python, drops"
+_MILLION: Final = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Way:
+    """Holds a sink and its options."""
+
+    name: str
+    format: str
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bar:
+    """Holds the least median ratio of rates, ours over the other's. No round may be below `worst`."""
+
+    ours: str
+    other: str
+    ratio: float
+    worst: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Holds one workload.
+
+    Attributes:
+        name: for `--only`.
+        rows: how many are written.
+        columns: of the DataFrame.
+        is_cached: whether the rows are made before the first round.
+        ways: the sinks, in the order of the first round.
+        bars: none for a row that is only shown.
+    """
+
+    name: str
+    rows: int = _MILLION
+    columns: Columns = "key, value"
+    is_cached: bool = True
+    ways: tuple[Way, ...]
+    bars: tuple[Bar, ...] = ()
+
+
+def ways(jvm: Mapping[str, str] | None = None, **options: str) -> tuple[Way, ...]:
+    """Return the two sinks, with options of both, and those of the JVM sink alone."""
+    named = {f"kafka.{name.replace('_', '.')}": value for name, value in options.items()}
+    return Way(JVM, "kafka", {**named, **(jvm or {})}), Way(OURS, "aioproducer", named)
+
+
+_TUNED: Final = {"kafka.linger.ms": "5", "kafka.batch.size": str(128 * 1024)}
+_ONCE: Final = Way(ONCE, "aioproducer", {"delivery": "exactly_once"})
+
+ROWS: Final[Mapping[str, Row]] = {
+    row.name: row
+    for row in (
+        Row(name="kv", ways=(*ways(), _ONCE), bars=(Bar(OURS, JVM, 2.0, 1.0), Bar(ONCE, OURS, 0.8))),
+        Row(name="kv5", rows=5 * _MILLION, ways=ways(), bars=(Bar(OURS, JVM, 1.2, 1.0),)),
+        Row(name="headers", columns="key, value, headers", ways=ways(), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
+        Row(name="zstd", ways=ways(compression_type="zstd"), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
+        Row(name="uncached", is_cached=False, ways=(Way(NOOP, "noop"), *ways())),
+        Row(name="tuned", ways=ways(_TUNED)),
+    )
+}
+
+SMALL: Final = (Way(NOOP, "noop"), Way(JVM, "kafka"), Way(DROPPING, "dropping"), Way(OURS, "aioproducer"), _ONCE)
+"""The sinks of the small micro-batches."""

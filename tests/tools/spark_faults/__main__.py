@@ -1,0 +1,105 @@
+"""Runs cases by name, and counts what a committed reader gets.
+
+    python -m tests.tools.spark_faults [CASE ...] [--all] [--json PATH] [--keep FOLDER]
+    python -m tests.tools.spark_faults leak [...]
+
+Without names: every case of the sink, by default exactly once. Exit status 1 when a case was not right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from tests.tools.spark_faults.cases import CASES, MERGED, case_named
+from tests.tools.spark_faults.report import as_json, line, sums, table
+from tests.tools.spark_faults.run import CaseRun
+from tests.tools.spark_faults.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.tools.spark_faults.case import Case, Result
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.spark_faults", description="Kill a streaming query, and count its rows.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join((*CASES, MERGED.name)))
+    parser.add_argument("--all", action="store_true", help="Spark's own sink and at_least_once as well, if no cases are named")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="append each result to it, a line each")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the queries' files there")
+    chosen = parser.parse_args(words)
+    unknown = [name for name in chosen.cases if name not in CASES and name != MERGED.name]
+    if unknown:
+        parser.error(f"there is no case {', '.join(unknown)}")
+    return chosen
+
+
+def chosen_cases(chosen: argparse.Namespace) -> list[Case]:
+    """Return the cases, with those of one Kafka beside each other."""
+    named = [case_named(name) for name in chosen.cases]
+    cases = named or [case for case in CASES.values() if chosen.all or case.promises_once]
+    return sorted(cases, key=lambda case: (case.kafka, case.master))
+
+
+async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], None], keep: Callable[[Result], None]) -> list[Result]:
+    results = []
+    async with Stage(folder) as stage:
+        for case in cases:
+            await stage.set_for(case)
+            place = folder / f"{case.name}-{int(time.time())}"
+            place.mkdir()
+            result = await CaseRun(case, stage, place, tell).run()
+            results.append(result)
+            tell(line(result))
+            for complaint in result.complaints:
+                tell(f"  {complaint}")
+            for error, times in Counter(result.errors).most_common():
+                tell(f"  {times} x {error}")
+            keep(result)
+    return results
+
+
+def main(words: Sequence[str]) -> int:
+    # in whatever way it is ended: processes that it started end with it
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    if words[:1] == ["leak"]:
+        from tests.tools.spark_faults.leak import main as leak
+
+        return leak(words[1:])
+    chosen, console = arguments(words), Console(highlight=False)
+    console.width = max(console.width, 140)  # a log has no width of its own
+    start = time.monotonic()
+
+    def tell(text: str) -> None:
+        seconds = int(time.monotonic() - start)
+        console.print(f"{seconds // 60:3}:{seconds % 60:02} {text}", markup=False)
+
+    def keep(result: Result) -> None:
+        if chosen.json:
+            with chosen.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(as_json(result)) + "\n")
+
+    with tempfile.TemporaryDirectory(prefix="spark-faults-", ignore_cleanup_errors=True) as made:
+        folder = chosen.keep or Path(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        results = asyncio.run(run_all(chosen_cases(chosen), folder.resolve(), tell, keep))
+    console.print(table(results))
+    for text in sums(results):
+        console.print(text)
+    return 0 if all(result.is_right for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

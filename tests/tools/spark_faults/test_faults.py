@@ -1,0 +1,133 @@
+"""A fault strikes once, at its step and place; and what a run of cases is judged by."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tools.spark_faults import faults as faults_module
+from tests.tools.spark_faults.case import THEIRS, Case, Result
+from tests.tools.spark_faults.cases import CASES, DRIVER, MERGED
+from tests.tools.spark_faults.count import Counted
+from tests.tools.spark_faults.faults import Fault, Injected, strike, struck
+from tests.tools.spark_faults.job import Job
+from tests.tools.spark_faults.leak import Fifth, Sample, fifths, is_flat
+from tests.tools.spark_faults.report import sums
+from tests.tools.spark_faults.run import _gist
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RAISE = Fault("rows", 3, "raise", {"partition": 1, "attempt": 0})
+HERE = {"batch": 3, "partition": 1, "attempt": 0}
+
+
+@pytest.mark.parametrize(
+    ("step", "where"),
+    [("written", HERE), ("rows", {**HERE, "batch": 2}), ("rows", {**HERE, "attempt": 1}), ("rows", {"batch": 3, "partition": 1})],
+)
+def test_a_fault_elsewhere_does_not_strike(tmp_path: Path, step: str, where: dict[str, int]) -> None:
+    """Another step, batch, attempt, or a step that does not say its attempt."""
+    strike([RAISE], tmp_path, 0, step, where)
+    assert struck(tmp_path) == []
+
+
+def test_a_fault_strikes_once(tmp_path: Path) -> None:
+    """The second attempt passes, also in another process: the folder says that the fault struck."""
+    with pytest.raises(Injected, match="rows-3-attempt0-partition1-raise"):
+        strike([RAISE], tmp_path, 0, "rows", {**HERE, "rows": 100})
+    strike([RAISE], tmp_path, 0, "rows", HERE)
+    assert [one.do for one in struck(tmp_path)] == ["raise"]
+
+
+def test_what_a_fault_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own process, or the driver's JVM; then nothing more happens in the process for long."""
+    done: list[object] = []
+    monkeypatch.setattr(faults_module.os, "kill", lambda pid, number: done.append((pid, number)))
+    monkeypatch.setattr(time, "sleep", done.append)
+    own, driver = Fault("start", 0, "kill"), Fault("start", 0, "driver")
+    strike([own, driver, dataclasses.replace(own, do="sleep", seconds=4.0)], tmp_path, 77, "start", {"batch": 0})
+    assert done == [(faults_module.os.getpid(), 9), (77, 9), 60.0, 4.0]
+
+
+def test_a_job_comes_through_its_file(tmp_path: Path) -> None:
+    """What the runner wrote is what the query reads."""
+    job = Job(
+        bootstrap_servers="x:1", source="a", sink="b", per_batch=1, faults=DRIVER, poison=(1, 2), options={"delivery": "exactly_once"}
+    )
+    job.write(tmp_path)
+    assert Job.read(tmp_path) == job
+
+
+@pytest.mark.parametrize("case", [*CASES.values(), MERGED], ids=lambda case: case.name)
+def test_no_two_faults_of_a_case_have_one_name(case: Case) -> None:
+    """The second of them would never strike."""
+    for run in case.runs:
+        assert len({str(fault) for fault in run.faults}) == len(run.faults)
+
+
+def result(case: Case, **found: int) -> Result:
+    counted = dataclasses.replace(Counted(records=100, lost=0, doubled=0, strange=0, aborted=0, is_stuck=False), **found)
+    return Result(case=case, struck={"raise": 2, "driver": 1}, runs=2, counted=counted, seconds=1.0)
+
+
+ONCE = Case(name="once")
+JVM = Case(name="jvm", format=THEIRS, options={})
+
+
+@pytest.mark.parametrize(
+    ("found", "is_right"),
+    [
+        (result(ONCE), True),
+        (result(ONCE, aborted=5), True),
+        (result(ONCE, doubled=1), False),
+        (result(ONCE, lost=1), False),
+        (result(ONCE, strange=1), False),
+        (result(ONCE, is_stuck=True), False),
+        (result(JVM, doubled=7), True),
+        (result(JVM, lost=1), False),
+        (dataclasses.replace(result(ONCE), complaints=("run 1 ended well",)), False),
+    ],
+)
+def test_when_a_case_is_right(found: Result, is_right: bool) -> None:
+    """A doubled row breaks exactly once alone, a lost one every promise."""
+    assert found.is_right is is_right
+
+
+def test_faults_that_met_something_are_counted_apart() -> None:
+    """Those of cases with aborted records, for each sink."""
+    told = sums([result(ONCE, aborted=5), result(ONCE), result(JVM, records=110, doubled=10)])
+    assert told == [
+        "aioproducer exactly_once: 6 faults, 3 of them in cases whose log has aborted records; 200 records, 0 lost, 0 doubled (0.0 % of the rows)",
+        "kafka: 3 faults, 0 of them in cases whose log has aborted records; 110 records, 0 lost, 10 doubled (10.0 % of the rows)",
+    ]
+
+
+def test_fifths_are_of_the_workers_that_live_through() -> None:
+    """A process that serves one commit has its own size, and does not count."""
+    samples = [Sample(1, batch, 2**20 * (100 + batch // 2), 5, 2) for batch in range(10)]
+    samples += [Sample(2, 9, 2**30, 1, 0)]
+    found = fifths(samples, 10)
+    assert found == [Fifth(100.0 + number, 5, 2) for number in range(5)]
+    assert not is_flat(found)
+    assert is_flat([found[1]] * 5)
+    assert not is_flat([*[found[1]] * 4, dataclasses.replace(found[1], sockets=3)])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "StreamingQueryException: Job aborted\n  Traceback\naioproducer.spark.decisions.Lost: batch 2 of 'x'\n\tat org",
+            "aioproducer.spark.decisions.Lost: batch 2 of 'x'",
+        ),
+        ("StreamingQueryException: Query [id = a, runId = b] terminated with exception: it crashed\n\tat org", "it crashed"),
+        ("the driver died", "the driver died"),
+    ],
+)
+def test_what_a_failure_says(error: str, said: str) -> None:
+    """The line of Python's error, where there is one."""
+    assert _gist(error) == said
