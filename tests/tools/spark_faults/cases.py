@@ -106,8 +106,8 @@ def _scripted() -> Iterator[Case]:
     decided = Run(options=_SHORT, faults=(at("decided", 2, "driver"),), dies=True)
     yield Case(name="late", runs=(decided, Run(options=_LONG, source_options=_TWELVE, after=_UNTIL_EXPIRED)))
     slept = Run(
-        options={_TIMEOUT: "2000"},
-        faults=(at("prepared", 1, "sleep", partition=0, seconds=16.0),),
+        options=_SHORT,
+        faults=(at("prepared", 1, "sleep", partition=0, seconds=30.0),),
         dies=True,
         says="transaction.timeout.ms",
     )
