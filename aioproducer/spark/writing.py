@@ -15,7 +15,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from aioproducer.errors import KafkaError
-from aioproducer.spark.decisions import TaskReport, has_rows
 from aioproducer.spark.pumping import pump
 from aioproducer.spark.sink_options import EXACTLY_ONCE
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from aioproducer.spark.decisions import TaskReport
     from aioproducer.spark.rows import RowSender
     from aioproducer.spark.sink_options import SinkOptions
     from aioproducer.spark.worker import Worker
@@ -120,8 +120,7 @@ class Writer:
 
     def _commit(self, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
         reports = _reports(messages)
-        if not has_rows(reports):
-            # Also with at_least_once: such tasks have no reports.
+        if not _have_rows(reports):
             self.reached("commit", batch=batch)
             self.reached("committed", batch=batch)
             return
@@ -131,7 +130,7 @@ class Writer:
 
     def _abort(self, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
         reports = _reports(messages)
-        if has_rows(reports):
+        if _have_rows(reports):
             from aioproducer.spark.exactly_once_writing import abort_messages  # noqa: PLC0415  as above
 
             abort_messages(self._options, batch, reports, self.max_ends)
@@ -139,6 +138,15 @@ class Writer:
 
 def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
     return [message.report for message in messages if isinstance(message, TaskMessage) and message.report is not None]
+
+
+def _have_rows(reports: list[TaskReport]) -> bool:
+    """Return whether an exactly-once batch has something to commit. With at_least_once there are no reports, and nothing is imported."""
+    if not reports:
+        return False
+    from aioproducer.spark.decisions import has_rows  # noqa: PLC0415  as above
+
+    return has_rows(reports)
 
 
 def _this_task() -> tuple[int, dict[str, int]]:
