@@ -74,9 +74,14 @@ class AioproducerSink(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `aioproducer` known to a session.
+    """Make the format `aioproducer` known to a session, and the session the active one of this thread.
+
+    Spark looks a format up in the active session, and a thread that did not make the session has none: call `register` in each thread that
+    writes, else Spark says DATA_SOURCE_NOT_FOUND.
 
     Args:
         spark: the session.
     """
     spark.dataSource.register(AioproducerSink)
+    # The public call that makes its session the active one.
+    spark.createDataFrame([], "value binary")

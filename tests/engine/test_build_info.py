@@ -31,7 +31,7 @@ STAND_INS = {
     "engine/delivery/_records_builder": "from aioproducer.engine.delivery.records_builder import *",
     "engine/delivery/_delivery": "from aioproducer.engine.delivery.delivery import *",
     "engine/delivery/_produce_request_result": "from aioproducer.engine.delivery.produce_request_result import *",
-    "records/_columns": "from aioproducer.records.plain_columns import Moments, Strings, encode, measure; assign = None",
+    "records/_columns": "from aioproducer.records.plain_columns import *; hash_rows = assign = None",
 }
 """Plain Python in the place of the compiled modules."""
 CHOSEN = ("engine/append/_fast_path", "records/_columns")

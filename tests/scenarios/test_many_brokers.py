@@ -121,7 +121,9 @@ async def test_a_broker_that_is_not_used_has_no_task() -> None:
 
             def of_brokers() -> list[str]:
                 names = [task.get_name() for task in asyncio.all_tasks()]
-                return [name for name in names if name.startswith("aioproducer node ") and not name.startswith("aioproducer node -")]
+                return [
+                    name for name in names if name.startswith("aioproducer node ") and not name.startswith("aioproducer node bootstrap")
+                ]
 
             assert of_brokers() == []
             await producer.send_and_wait("orders", b"v", partition=7)

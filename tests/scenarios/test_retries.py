@@ -257,7 +257,7 @@ async def test_keys_and_values_are_in_no_error_text() -> None:
             lambda: producer.send("orders", canary, canary.decode()),
             lambda: producer.send("orders", canary * 200_000, canary),
             lambda: producer.send("orders", canary, headers=[(canary, canary)]),
-            lambda: producer.send("orders", canary, headers=[("h", canary.decode())]),
+            lambda: producer.send("orders", canary, headers=[("h", [canary])]),
             lambda: producer.send("orders", canary, headers=canary),
         ):
             with pytest.raises(KafkaError) as raised:

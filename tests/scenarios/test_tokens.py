@@ -305,6 +305,7 @@ async def test_events_of_tokens_are_few(caplog: pytest.LogCaptureFixture) -> Non
     told = [record.getMessage() for record in caplog.records if record.name == "aioproducer.events"]
     assert [text.partition(": ")[2] for text in told] == [
         "no token, at attempt 1 in a row: the token function raised RuntimeError",
+        "broker bootstrap at broker-1.memory:9092 cannot be reached: broker-1.memory:9092: the token function raised RuntimeError",
         "no token, at attempt 11 in a row: the token function raised RuntimeError",
     ]
 

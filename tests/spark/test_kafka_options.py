@@ -38,12 +38,12 @@ TABLE = [
     ({"linger.ms": "5", "compression.type": "zstd", "acks": "1"}, []),
     ({"value.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer"}, []),
     ({"lingr.ms": "1"}, ["unknown option 'kafka.lingr.ms'; did you mean 'kafka.linger.ms'?"]),
-    ({"linger.ms": "x"}, ["kafka.linger.ms='x': it is a number, or 'auto'"]),
+    ({"linger.ms": "x"}, ["kafka.linger.ms='x': it is a number, or a timedelta, or 'auto'"]),
     (
         {"linger.ms": "x", "group.id": "g", "compression.type": "brotli"},
         [
             "kafka.compression.type='brotli': it is one of none, gzip, snappy, lz4, zstd",
-            "kafka.linger.ms='x': it is a number, or 'auto'",
+            "kafka.linger.ms='x': it is a number, or a timedelta, or 'auto'",
             "'kafka.group.id' has no place here: it is a consumer's; this is a producer",
         ],
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,6 +122,17 @@ def test_everything_wrong_is_told_before_any_task(place: Place) -> None:
     ):
         assert words in text
     assert CANARY not in text + place.plans()
+
+
+def test_another_thread(place: Place) -> None:
+    """A thread that did not make the session writes after its own `register`: Spark knows no format there before."""
+
+    def write() -> None:
+        register(place.spark)
+        place.write(place.spark.range(1))
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(AnalysisException, match="there is no column 'value'"):
+        pool.submit(write).result()
 
 
 def test_a_query_says_what_is_wrong(place: Place) -> None:
