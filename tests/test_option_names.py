@@ -335,7 +335,7 @@ def test_a_class_that_is_not_here(name: str) -> None:
 @pytest.mark.parametrize(
     ("mapping", "text"),
     [
-        ({"linger.ms": "soon"}, "linger_ms='soon': it is a number, or 'auto'"),
+        ({"linger.ms": "soon"}, "linger_ms='soon': it is a number, or a timedelta, or 'auto'"),
         ({"queue.buffering.max.kbytes": "many"}, "queue.buffering.max.kbytes='many': it is a whole number"),
         ({"queue.buffering.max.kbytes": None}, "queue.buffering.max.kbytes=None: it is a whole number"),
         ({"queue.buffering.max.kbytes": 0}, "buffer_memory=0: it is at least 1"),
