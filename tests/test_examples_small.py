@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def run(example: str, *arguments: str) -> list[str]:
-    """Run the example with every warning an error. Returns the output, split."""
+def run(example: str, *arguments: str, logged: str = "") -> list[str]:
+    """Run the example with every warning an error. Returns the output, split. `logged`: a pattern of the only line that it logs."""
     command = [sys.executable, "-W", "error", f"examples/{example}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.fullmatch(logged, done.stderr.removesuffix("\n")), done.stdout + done.stderr
     return done.stdout.splitlines()
 
 
@@ -55,7 +56,7 @@ def test_json_orders() -> None:
 
 def test_scram() -> None:
     """Sessions are renewed while orders are sent; a wrong password is refused in the broker's words, and is not shown."""
-    sent, refused = run("scram.py")
+    sent, refused = run("scram.py", logged=r"aioproducer-1: broker bootstrap at [\d.:]+ cannot be reached: .* SCRAM-SHA-512")
     assert sent == "30 orders, sessions renewed: True"
     assert "refuses user 'alice' by SCRAM-SHA-512: SASL_AUTHENTICATION_FAILED (58)" in refused
 
