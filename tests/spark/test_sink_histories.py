@@ -34,8 +34,9 @@ MAX_STEPS = 26
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("aioproducer").setLevel(logging.ERROR)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    # The level is as before when the test ends.
+    caplog.set_level(logging.ERROR, "aioproducer")
 
 
 def planned(*lives: Life, version: int = 2, marker_delay: float = 0.0) -> Plan:
