@@ -73,7 +73,7 @@ cdef inline bint _is_there(const Bits* rows, Py_ssize_t row) noexcept nogil:
 
 
 cdef inline int64_t _range(const Span* column, Py_ssize_t row, int64_t* begin) noexcept nogil:
-    """Return the number of a row's bytes or headers, and set `begin` to the first one. Returns -1 for null, and -2 if its offsets are wrong."""
+    """Return the number of a row's bytes or headers, and set `begin` to the first one. Return -1 for null, and -2 for wrong offsets."""
     cdef int64_t first, last
     cdef int32_t short_first, short_last
     cdef Py_ssize_t at = column.rows.first + row

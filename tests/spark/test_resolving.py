@@ -89,8 +89,9 @@ def test_what_is_shown() -> None:
 class Place:
     """A fake cluster with a topic, and what queries do there."""
 
-    def __init__(self, cluster: FakeCluster, resolver: TransactionResolver) -> None:
+    def __init__(self, cluster: FakeCluster, resolver: TransactionResolver, topic: str = "orders") -> None:
         self.cluster = cluster
+        self.topic = topic
         self.config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers)
         self._resolver = resolver
 
@@ -104,7 +105,7 @@ class Place:
             transaction = TaskTransaction(self.ledger(name, topic), batch, task)
             producer = await transaction.begin()
             assert producer is not None
-            await producer.send("orders", f"{name}-{task}".encode())
+            await producer.send(self.topic, f"{name}-{task}".encode())
             reports.append(await transaction.prepare(1, 1, 1))
         return [report.prepared for report in reports if report.prepared is not None]
 
@@ -296,23 +297,25 @@ async def test_a_query_that_stood_still_for_days() -> None:
 async def test_a_real_broker(kafka_server: ServerThread) -> None:
     """It commits what was decided, and aborts the rest. A second call finds nothing open."""
     prefix = f"spark-{uuid.uuid4().hex[:8]}-"
-    await asyncio.to_thread(kafka_server.create_topic, "orders")
+    # The server is shared with other tests.
+    topic = f"{prefix}orders"
+    await asyncio.to_thread(kafka_server.create_topic, topic)
     config = ProducerConfig(bootstrap_servers=kafka_server.bootstrap_servers)
     async with TransactionResolver(config) as resolver:
-        here = Place(cast("FakeCluster", kafka_server), resolver)
-        await here.decide(f"{prefix}a", await here.prepare(f"{prefix}a", 2))
-        await here.prepare(f"{prefix}b", 1)
+        here = Place(cast("FakeCluster", kafka_server), resolver, topic)
+        await here.decide(f"{prefix}a", await here.prepare(f"{prefix}a", 2, topic), topic)
+        await here.prepare(f"{prefix}b", 1, topic)
         later = time.time() + 3_600
-        listed = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic="orders")
-        found = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic="orders", is_ending=True)
-        again = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic="orders", is_ending=True)
-        marks = [await here.ledger(f"{prefix}{query}").mark(task, stable=True) for query, task in (("a", 0), ("a", 1), ("b", 0))]
+        listed = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic)
+        found = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic, is_ending=True)
+        again = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic, is_ending=True)
+        marks = [await here.ledger(f"{prefix}{query}", topic).mark(task, stable=True) for query, task in (("a", 0), ("a", 1), ("b", 0))]
     assert [one.age_seconds // 600 if one.age_seconds is not None else None for one in listed.findings if one.is_open] == [6, 6, 6]
     outcomes = {one.transactional_id.removeprefix(prefix): (one.outcome, one.topics) for one in found.findings if one.outcome}
     assert outcomes == {
-        "a-0": ("committed", ("__consumer_offsets", "orders")),
-        "a-1": ("committed", ("__consumer_offsets", "orders")),
-        "b-0": ("aborted", ("__consumer_offsets", "orders")),
+        "a-0": ("committed", ("__consumer_offsets", topic)),
+        "a-1": ("committed", ("__consumer_offsets", topic)),
+        "b-0": ("aborted", ("__consumer_offsets", topic)),
     }
     assert (listed.open, found.open, again.open) == (3, 0, 0)
     assert [mark and mark.batch for mark in marks] == [5, 5, None]
