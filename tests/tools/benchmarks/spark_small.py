@@ -49,7 +49,8 @@ async def _once(way: Way, stage: Stage, folder: Path) -> Outcome:
     result = await CaseRun(_case(way), stage, folder, lambda _: None).run()
     [outcome] = Outcome.read(folder)
     assert result.runs == 1, result.errors
-    assert outcome.batches == _BATCHES, outcome
+    # One more if the last rows of some partitions are left over.
+    assert outcome.batches in {_BATCHES, _BATCHES + 1}, outcome
     assert way.format in {"noop", "dropping"} or not result.counted.lost, result
     return outcome
 
