@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.spark.sink_options import SinkOptions
     from aioproducer.spark.worker import Worker
 
-__all__ = ["BatchWriter", "NoBatchNumber", "StreamWriter", "TaskMessage", "Writer", "pump"]
+__all__ = ["BatchWriter", "NoBatchNumber", "StreamWriter", "TaskMessage", "Writer"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _this_task() -> tuple[int, dict[str, int]]:
     task = TaskContext.get()
     if task is None:
         return 0, {"batch": 0, "partition": 0, "attempt": 0}
-    batch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
+    batch = int(task.getLocalProperty(_BATCH) or 0)
     return task.partitionId(), {"batch": batch, "partition": task.partitionId(), "attempt": task.attemptNumber()}
 
 

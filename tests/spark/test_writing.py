@@ -15,7 +15,8 @@ from aioproducer.spark import worker as worker_module
 from aioproducer.spark.rows import RowFailed
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.worker import Worker
-from aioproducer.spark.writing import BatchWriter, StreamWriter, TaskMessage, pump
+from aioproducer.spark.pumping import pump
+from aioproducer.spark.writing import BatchWriter, StreamWriter, TaskMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
