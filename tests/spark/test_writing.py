@@ -12,10 +12,10 @@ import pytest
 from in_thread import PATIENCE, ClusterInThread
 
 from aioproducer.spark import worker as worker_module
+from aioproducer.spark.pumping import pump
 from aioproducer.spark.rows import RowFailed
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.worker import Worker
-from aioproducer.spark.pumping import pump
 from aioproducer.spark.writing import BatchWriter, StreamWriter, TaskMessage
 
 if TYPE_CHECKING:
