@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psutil
-import pyspark
 
 from aioproducer.testing.kafka_node import HOST, free_ports
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Standalone", "StandaloneFailed"]
 
-_HOME: Final = Path(pyspark.__file__).parent
 _START_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
@@ -58,12 +56,12 @@ class Standalone:
         cores: int = 1,
         memory: str = "1g",
         env: Mapping[str, str] | None = None,
-        home: Path = _HOME,
+        home: Path | None = None,
     ) -> None:
         self._folder = folder
         self._count = workers
         self._words = ("--cores", str(cores), "--memory", memory)
-        self._home = home
+        self._home = home or _home()
         self._env = dict(env or {})
         self._processes: list[asyncio.subprocess.Process] = []
         self.url = ""
@@ -136,3 +134,10 @@ class Standalone:
     def _tail(self) -> str:
         logs = sorted(self._folder.glob("*.log"))
         return "\n".join(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-10:]) for log in logs)
+
+
+def _home() -> Path:
+    # Imported here: the tests of what is imported with this module run without pyspark.
+    import pyspark
+
+    return Path(pyspark.__file__).parent
