@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
+import re
 import runpy
 import shutil
 import sys
@@ -53,6 +54,8 @@ ONCE = (
 NO_COMPILER = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""}
 # What each is installed with; "any" is the wheel for any Python.
 DISTRIBUTIONS = {"wheel": COMPILED, "sdist": NO_COMPILER, "any": NO_COMPILER}
+# What of `[unit]` has no wheel for a Python: it is compiled, before the package is installed without a compiler.
+WITHOUT_A_WHEEL = {"3.15": ("aiokafka", "lz4", "zstandard")}
 # What `build_info` says of each: the build, and a part of the reason.
 BUILD_OF = {
     "wheel": ("compiled", ""),
@@ -364,6 +367,9 @@ def build(session: nox.Session) -> None:
 def installed(session: nox.Session, kind: str) -> None:
     """The unit tests on what was installed, with no tree beside it: compiled from the wheel, plain from the sdist and the pure wheel."""
     env = DISTRIBUTIONS[kind]
+    if without := without_a_wheel(session):
+        session.log(f"Compiled first, as they have no wheel for this Python: {', '.join(without)}")
+        session.install(*without)
     session.install(requirement("aioproducer[unit]", distributions(session)[kind]), env=env)
     elsewhere = pathlib.Path(session.create_tmp()) / "tree"
     shutil.rmtree(elsewhere, ignore_errors=True)
@@ -403,6 +409,14 @@ def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
     session.run("python", "-m", "build", "--wheel", *here, silent=True, env=PLAIN)
     [anywhere] = (ROOT / "dist").glob("*-py3-none-any.whl")
     return {"wheel": wheel, "sdist": sdist, "any": anywhere}
+
+
+def without_a_wheel(session: nox.Session) -> list[str]:
+    """Return the requirements of the unit tests that have no wheel for this session's Python."""
+    names = WITHOUT_A_WHEEL.get(str(session.python or "{}.{}".format(*sys.version_info)), ())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[^\w-]", line)[0]: line for line in (*project["dependencies"], *project["optional-dependencies"]["unit"])}
+    return [wanted[name] for name in names]
 
 
 def requirement(name: str, archive: pathlib.Path) -> str:
