@@ -18,8 +18,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JNetworkError
-
 from tests.tools.spark_faults.faults import Fault
 from tests.tools.spark_faults.poison import PoisonedStage
 
@@ -193,7 +191,7 @@ def run(folder: Path) -> int:
             outcome.write(folder)
             if not outcome.error:
                 break
-    except (ConnectionError, Py4JNetworkError):
+    except jvm_is_gone():
         # the JVM was killed, which is no end of the query's own
         Outcome(DIED).write(folder)
         return FAILED
@@ -201,6 +199,14 @@ def run(folder: Path) -> int:
     with contextlib.suppress(Exception):
         spark.stop()
     return FAILED if outcome.error else 0
+
+
+def jvm_is_gone() -> tuple[type[Exception], ...]:
+    """Return the errors that say so."""
+    # Imported here: the tests of what the runner does run without pyspark, which brings py4j.
+    from py4j.protocol import Py4JNetworkError
+
+    return ConnectionError, Py4JNetworkError
 
 
 def once(spark: SparkSession, job: Job, folder: Path) -> Outcome:
@@ -211,7 +217,7 @@ def once(spark: SparkSession, job: Job, folder: Path) -> Outcome:
         if not query.awaitTermination(int(job.limit)):
             raise TimeoutError(f"not through within {job.limit:g} s")
         return outcome_of(query, time.monotonic() - began)
-    except (ConnectionError, Py4JNetworkError):
+    except jvm_is_gone():
         raise
     # whatever else it is, it is told
     except Exception as error:  # noqa: BLE001
