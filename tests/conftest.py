@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aioproducer.testing.token_server import TokenServer
 
 NEED_CONFLUENT = (
-    "chaos/test_report.py",
-    "faults/test_page.py",
     "integration/test_chaos.py",
     "test_offsets.py",
     "test_option_names.py",
@@ -40,6 +38,11 @@ NEED_CONFLUENT = (
     "testing/test_fake_peers.py",
     "testing/test_fake_transactional_peers.py",
     "testing/test_main.py",
+    "testing/test_security_peers.py",
+    "tools/chaos/test_report.py",
+    "tools/faults/test_page.py",
+    "tools/spark_faults/test_count.py",
+    "tools/spark_faults/test_faults.py",
 )
 """Left out where confluent-kafka has no wheel: Python 3.15 (`[unit]` in pyproject.toml)."""
 collect_ignore = [] if find_spec("confluent_kafka") else [*NEED_CONFLUENT]
