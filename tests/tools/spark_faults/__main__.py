@@ -1,6 +1,6 @@
 """Runs cases by name, and counts what a committed reader gets.
 
-    python -m tests.tools.spark_faults [CASE ...] [--all] [--json PATH] [--keep FOLDER]
+    python -m tests.tools.spark_faults [CASE ...] [--all] [--seed NUMBER] [--json PATH] [--keep FOLDER]
     python -m tests.tools.spark_faults leak [...]
 
 Without names: every case of the sink, by default exactly once. Exit status 1 when a case was not right.
@@ -36,6 +36,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.spark_faults", description="Kill a streaming query, and count its rows.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join((*CASES, MERGED.name)))
     parser.add_argument("--all", action="store_true", help="Spark's own sink and at_least_once as well, if no cases are named")
+    parser.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="other kills at random, and other poisoned rows")
     parser.add_argument("--json", type=Path, metavar="PATH", help="append each result to it, a line each")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the queries' files there")
     chosen = parser.parse_args(words)
@@ -49,7 +50,7 @@ def chosen_cases(chosen: argparse.Namespace) -> list[Case]:
     """Return the cases, with those of one Kafka beside each other."""
     named = [case_named(name) for name in chosen.cases]
     cases = named or [case for case in CASES.values() if chosen.all or case.promises_once]
-    return sorted(cases, key=lambda case: (case.kafka, case.master))
+    return sorted((case.seeded(chosen.seed) for case in cases), key=lambda case: (case.kafka, case.master))
 
 
 async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], None], keep: Callable[[Result], None]) -> list[Result]:

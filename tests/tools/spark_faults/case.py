@@ -18,6 +18,8 @@ Kafka: TypeAlias = Literal["one", "version-1", "three"]
 OURS: Final = "aioproducer"
 THEIRS: Final = "kafka"
 EXACTLY_ONCE: Final = {"delivery": "exactly_once"}
+_SEEDS_APART: Final = 100  # more than the cases have seeds of their own
+_ROWS_APART: Final = 1_237
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,12 @@ class Case:
     def promises_once(self) -> bool:
         """Return whether a doubled row breaks the sink's promise."""
         return self.format == OURS and self.options.get("delivery") == "exactly_once"
+
+    def seeded(self, seed: int) -> Case:
+        """Return the case with other choices at random, if it has any: 0 is the case itself."""
+        kills = dataclasses.replace(self.kills, seed=self.kills.seed + _SEEDS_APART * seed) if self.kills else None
+        poison = tuple(sorted((number + _ROWS_APART * seed) % self.rows for number in self.poison))
+        return dataclasses.replace(self, kills=kills, poison=poison)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

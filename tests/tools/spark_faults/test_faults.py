@@ -69,6 +69,17 @@ def test_no_two_faults_of_a_case_have_one_name(case: Case) -> None:
         assert len({str(fault) for fault in run.faults}) == len(run.faults)
 
 
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_a_seed_makes_other_choices_of_the_same_number(case: Case) -> None:
+    """A case in which nothing is chosen at random stays as it is, and the seed 0 is each case itself."""
+    assert case.seeded(0) == case
+    other = case.seeded(1)
+    assert (other == case) is not bool(case.kills or case.poison)
+    assert len({*other.poison, *case.poison}) == 2 * len(case.poison)
+    if case.kills and other.kills:
+        assert other.kills.seed not in {one.kills.seed for one in CASES.values() if one.kills}
+
+
 def result(case: Case, **found: int) -> Result:
     counted = dataclasses.replace(Counted(records=100, lost=0, doubled=0, strange=0, aborted=0, is_stuck=False), **found)
     return Result(case=case, struck={"raise": 2, "driver": 1}, runs=2, counted=counted, seconds=1.0)
