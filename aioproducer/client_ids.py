@@ -31,7 +31,7 @@ class ClientIdNumber:
         # While the interpreter ends, the module's global may be gone before the last producer is.
         self._holders = _holders
         self._token = object()
-        self.value = 1
+        self.value: int = 1
         while _holders.setdefault(self.value, self._token) is not self._token:
             self.value += 1
 

@@ -176,8 +176,8 @@ class TransactionError(KafkaError):
         persisted: of a commit: `no` = it was not carried out, and will not be; `maybe` = it was sent, and its answer was lost.
     """
 
-    hint = "Abort the transaction."
-    persisted = Persisted.NO
+    hint: str = "Abort the transaction."
+    persisted: Persisted = Persisted.NO
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(reason, hint)
@@ -311,7 +311,7 @@ class DeliveryError(KafkaError):
     def __init__(self, reason: str, topic: str, partition: int, persisted: Persisted, attempts: int) -> None:
         super().__init__()
         # The arguments are in this order, so that the error can be pickled. An OSError, as TimeoutError is, would take them for its own.
-        self.args = (reason, topic, partition, persisted, attempts)
+        self.args: tuple[Any, ...] = (reason, topic, partition, persisted, attempts)
         self.reason = reason
         self.topic = topic
         self.partition = partition

@@ -116,6 +116,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
         **options: Any,
     ) -> None:
         config = without_content(config)
+        self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         check_hook(self.config.on_delivery_error)
         check_available(cast("Compression", self.config.compression_type))

@@ -45,7 +45,7 @@ class NotText:
     __slots__ = ("_reveal", "type_name")
 
     def __init__(self, value: object) -> None:
-        self.type_name = type(value).__name__
+        self.type_name: str = type(value).__name__
         self._reveal: Callable[[], Any] = lambda: value
 
     def reveal(self) -> Any:
@@ -94,7 +94,7 @@ class Secret:
 
     def __init__(self, text: str) -> None:
         match = _REFERENCE.fullmatch(text.strip())
-        self.reference = text.strip() if match is not None else None
+        self.reference: str | None = text.strip() if match is not None else None
         self._read: Callable[[], str] = (lambda: text) if match is None else partial(_resolve, match["provider"], match["place"])
 
     def reveal(self) -> str:

@@ -77,6 +77,7 @@ class TransactionResolver:
                 f"transactional_id={config.transactional_id!r}: a TransactionResolver has none of its own, it ends the transactions of "
                 "producers that have one. Leave it out"
             )
+        self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(config)
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())

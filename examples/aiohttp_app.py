@@ -45,7 +45,7 @@ def create_app(**options: Any) -> web.Application:
     """Return the application. The options go to the producer."""
 
     async def with_producer(app: web.Application) -> AsyncIterator[None]:
-        settings = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
+        settings: dict[str, Any] = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
         # It goes on connecting in the background. At the end it sends the queued records, at most for `close_timeout_ms`.
         async with Producer[bytes, bytes](**settings).running(wait=False) as app[PRODUCER]:
             yield

@@ -25,7 +25,7 @@ class Crash(Exception):
     """Stands for any error in the middle of a transaction."""
 
 
-class Invoicing(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+class Invoicing(ConsumerRebalanceListener):
     """Reads orders and writes invoices. Each running instance needs a `transactional_id` of its own, the same after each restart."""
 
     def __init__(self, bootstrap: dict[str, Any], transactional_id: str) -> None:

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from aioproducer import DeliveryError, Persisted, Producer, SendTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
 router = APIRouter()
 
@@ -70,8 +70,8 @@ def create_app(**options: Any) -> FastAPI:
     """Return the application. The options go to the producer."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        settings = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        settings: dict[str, Any] = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
         # It goes on connecting in the background. At the end it sends the queued records, at most for `close_timeout_ms`.
         async with Producer[bytes, bytes](**settings).running(wait=False) as app.state.producer:
             yield

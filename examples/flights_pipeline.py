@@ -39,7 +39,7 @@ from aioproducer import KafkaError, Producer
 from aioproducer.testing import KafkaServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Generator
 
 _TOPIC: Final = "flights"
 _BY_DAY: Final = "flights-by-day"
@@ -128,9 +128,9 @@ class Pipeline:
         account, in_topic = self.account, sum(await kafka.end_offsets(_TOPIC))
         sent, acknowledged = account.sent, account.acknowledged
         with self._stage("flights are sent", expected.sent):
-            options = {"compression_type": "zstd", "close_timeout_ms": _CLOSE_TIMEOUT_MS}
-            async with Producer(bootstrap_servers=kafka.bootstrap_servers, **options) as self._bars.producer:
-                await send_all(self._bars.producer, _TOPIC, records, account)
+            producer = Producer(bootstrap_servers=kafka.bootstrap_servers, compression_type="zstd", close_timeout_ms=_CLOSE_TIMEOUT_MS)
+            async with producer as self._bars.producer:
+                await send_all(producer, _TOPIC, records, account)
         in_topic = sum(await kafka.end_offsets(_TOPIC)) - in_topic
         with self._stage("Spark is waited for"):
             await spark
@@ -177,7 +177,7 @@ class Pipeline:
         (self._folder / "spark.log").unlink()
 
     @contextlib.contextmanager
-    def _stage(self, name: str, records: int = 0) -> Iterator[None]:
+    def _stage(self, name: str, records: int = 0) -> Generator[None]:
         started_at = perf_counter()
         yield
         seconds = perf_counter() - started_at

@@ -37,7 +37,7 @@ async def main() -> None:
                 await cluster.brokers[1].stop()
                 await cluster.brokers[1].start()
                 await producer.send_and_wait("orders", b"with the second certificate")
-            print([value.decode() for value in cluster.values("orders")])
+            print([value.decode() for value in cluster.values("orders") if value is not None])
             print("known as", ", ".join(sorted({f"{login.principal}" for login in cluster.security.authentications})))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from typing import Any
 
 from aioproducer import BootstrapFailed, Producer
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, TokenServer
@@ -24,7 +25,7 @@ async def main() -> None:
         listener = ListenerSecurity("SASL_SSL", tokens=ListenerTokens(unsecured=False, verify=endpoint.verify))
         async with FakeCluster(security=listener) as cluster:
             cluster.create_topic("orders")
-            options = {
+            options: dict[str, Any] = {
                 # of a real cluster: bootstrap_servers, security_protocol="SASL_SSL" and, for an own authority, ssl_truststore_location
                 **cluster.client_options,
                 "sasl_mechanism": "OAUTHBEARER",
@@ -33,15 +34,15 @@ async def main() -> None:
                 "sasl_oauthbearer_client_credentials_client_id": "orders-service",
                 "sasl_oauthbearer_scope": "kafka",
             }
-            secret = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  (the option's name)
-            async with Producer(**options, **{secret: "${env:ORDERS_CLIENT_SECRET}"}) as producer:
+            secret = "${env:ORDERS_CLIENT_SECRET}"  # noqa: S105  (a reference)
+            async with Producer(**options, sasl_oauthbearer_client_credentials_client_secret=secret) as producer:
                 for number in range(25):
                     await producer.send_and_wait("orders", f"order {number}".encode())
                     await asyncio.sleep(0.1)
             users = {f"{login.principal}" for login in cluster.security.authentications}
             print(f"{len(cluster.values('orders'))} orders of {', '.join(users)}, tokens refreshed: {len(endpoint.requests) > 1}")
             try:
-                async with Producer(**options, **{secret: "canary-wrong"}):
+                async with Producer(**options, sasl_oauthbearer_client_credentials_client_secret="canary-wrong"):  # noqa: S106
                     pass
             except BootstrapFailed as error:
                 print(f"refused: {error}")

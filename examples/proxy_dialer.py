@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls
 from aioproducer.testing.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from aioproducer.interfaces import Receiver, Stream
 
@@ -44,7 +44,7 @@ class ProxyDialer:
         except BaseException:
             transport.abort()
             raise
-        connection = receiver()
+        connection = cast("asyncio.Protocol", receiver())  # which has its methods
         transport.set_protocol(connection)
         connection.connection_made(transport)
         if rest:
@@ -88,7 +88,7 @@ class _Tunnel(asyncio.Protocol):
 
 
 @contextlib.asynccontextmanager
-async def proxy(brokers: dict[str, int]) -> AsyncIterator[tuple[str, int]]:
+async def proxy(brokers: dict[str, int]) -> AsyncGenerator[tuple[str, int]]:
     """Run a proxy in this process, which makes tunnels to ports of this machine by the brokers' names. Yields its address."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

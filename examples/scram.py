@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any
 
 from aioproducer import BootstrapFailed, Producer
 from aioproducer.testing import FakeCluster, ListenerSecurity
@@ -20,16 +21,15 @@ async def main() -> None:
     async with FakeCluster(security=listener) as cluster:
         cluster.create_topic("orders")
         # of a real cluster: bootstrap_servers, security_protocol="SASL_SSL" and, for an own authority, ssl_truststore_location
-        options = cluster.client_options
-        login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice"}
-        async with Producer(**options, **login, sasl_password="${env:ORDERS_KAFKA_PASSWORD}") as producer:  # noqa: S106
+        options: dict[str, Any] = {**cluster.client_options, "sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice"}
+        async with Producer(**options, sasl_password="${env:ORDERS_KAFKA_PASSWORD}") as producer:  # noqa: S106
             for number in range(30):
                 await producer.send_and_wait("orders", f"order {number}".encode())
                 await asyncio.sleep(0.1)
         renewals = [login for login in cluster.security.authentications if login.is_renewal]
         print(f"{len(cluster.values('orders'))} orders, sessions renewed: {bool(renewals)}")
         try:
-            async with Producer(**options, **login, sasl_password="canary-wrong"):  # noqa: S106
+            async with Producer(**options, sasl_password="canary-wrong"):  # noqa: S106
                 pass
         except BootstrapFailed as error:
             print(f"refused: {error}")

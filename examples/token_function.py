@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from aioproducer import BootstrapFailed, Producer
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, unsecured_token
@@ -42,7 +43,7 @@ async def main() -> None:
         provider = IdentityProvider()
         login = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_extensions": {"logicalCluster": "lkc-1"}}
         # of a real cluster: bootstrap_servers, security_protocol="SASL_SSL" and, for an own authority, ssl_truststore_location
-        options = {**cluster.client_options, **login}
+        options: dict[str, Any] = {**cluster.client_options, **login}
         async with Producer(**options, sasl_oauthbearer_token=provider.token) as producer:
             for number in range(40):
                 await producer.send_and_wait("orders", f"order {number}".encode())

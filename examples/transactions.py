@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 from aioproducer import Producer, ProducerFenced, TransactionAbortable
 from aioproducer.testing import FakeCluster
@@ -30,7 +31,7 @@ async def transfer(producer: Producer[bytes, bytes], balances: dict[str, int], s
     balances[target] += amount
 
 
-async def run(bootstrap: dict[str, object], fail_next: object = None) -> list[str]:
+async def run(bootstrap: dict[str, Any], fail_next: object = None) -> list[str]:
     """Make some transfers, and print the result of each."""
     told: list[str] = []
     balances = {"alice": 100, "bob": 0, "carol": 0}

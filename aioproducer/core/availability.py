@@ -47,7 +47,7 @@ class Availability:
         on_late: Callable[..., object] | None = None,
     ) -> None:
         self._on_late = on_late
-        self.version = 0
+        self.version: int = 0
         self.timeout = timeout
         self._is_near = is_near
         self._avoided: set[PartitionQueue] = set()

@@ -61,9 +61,9 @@ class PartitionCircuit:
     __slots__ = ("cause", "due", "interval", "state")
 
     def __init__(self, now: float, interval: float, cause: Exception | None) -> None:
-        self.state = CircuitState.OPEN
-        self.interval = interval
-        self.due = now + interval
+        self.state: CircuitState = CircuitState.OPEN
+        self.interval: float = interval
+        self.due: float = now + interval
         self.cause = cause
 
     def probe(self) -> bool:

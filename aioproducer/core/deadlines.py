@@ -28,7 +28,7 @@ class Deadlines:
         # All batches age for the same time, so the first one is due first.
         self._aging: deque[tuple[float, ProducerBatch]] = deque()
         self._backing_off: list[tuple[float, int, PartitionQueue]] = []
-        self.ties = count()
+        self.ties: count[int] = count()
 
     def linger(self, batch: ProducerBatch, until: float) -> None:
         """Let an open batch linger until `until`."""

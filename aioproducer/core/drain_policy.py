@@ -240,9 +240,9 @@ class DrainPolicy:
         self._frees = any(rule.frees for rule in rules)
         self._drain = [rule.drain for rule in rules if rule.drain is not None]
         self._answer = [rule.answer for rule in rules if rule.answer is not None]
-        self.max_batches_in_a_burst = min((rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES)
-        self.has_holds = bool(self._holds)
-        self.is_by_budget = _full_interval in self._drain
+        self.max_batches_in_a_burst: int = min((rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES)
+        self.has_holds: bool = bool(self._holds)
+        self.is_by_budget: bool = _full_interval in self._drain
 
     def waits(self, in_flight: int, *, memory_is_short: bool) -> bool:
         """Return whether an open batch, which has not waited long enough and is not full, waits for more records.

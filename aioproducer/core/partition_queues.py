@@ -87,10 +87,10 @@ class PartitionQueues:
         idempotence: Idempotence | None = None,
     ) -> None:
         self._on_close = on_close
-        self.availability = availability or Availability()
-        self.policy = policy or DrainPolicy(Linger.of(linger))
+        self.availability: Availability = availability or Availability()
+        self.policy: DrainPolicy = policy or DrainPolicy(Linger.of(linger))
         self.routings: dict[str, TopicRouting] = {}
-        self.incomplete = IncompleteBatches()
+        self.incomplete: IncompleteBatches = IncompleteBatches()
         self.full = full
         self._linger = linger
         # Seconds for which a batch accepts records.
@@ -98,9 +98,9 @@ class PartitionQueues:
         # Partition queues that have an open batch, oldest first.
         self._filling: dict[PartitionQueue, None] = {}
         self._lifetime = lifetime
-        self.idempotence = idempotence or Idempotence()
-        self.ready = ReadyPartitions(self.policy, self.idempotence)
-        self.deadlines = Deadlines()
+        self.idempotence: Idempotence = idempotence or Idempotence()
+        self.ready: ReadyPartitions = ReadyPartitions(self.policy, self.idempotence)
+        self.deadlines: Deadlines = Deadlines()
         self._number = 0
         self._on_open = on_open
         self.moved: list[PartitionQueue] = []

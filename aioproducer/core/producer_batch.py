@@ -18,7 +18,7 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
 if TYPE_CHECKING:
     from aioproducer.core.batch_splitting import Piece
     from aioproducer.core.circuit_breaker import PartitionCircuit
-    from aioproducer.core.sequence_numbers import SequenceNumbers
+    from aioproducer.core.sequence_numbers import ProducerIdAndEpoch, SequenceNumbers
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
@@ -92,33 +92,38 @@ class ProducerBatch:
     def __init__(
         self, queue: PartitionQueue, number: int, open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float
     ) -> None:
-        self.queue = queue
-        self.number = number
+        self.queue: PartitionQueue = queue
+        self.number: int = number
         self.piece: tuple[int, ...] = ()
-        self.open = open_batch
-        self.result = result
-        self.credit = credit
-        self.expires_at = expires_at
+        self.open: OpenBatch | None = open_batch
+        self.result: Any = result
+        self.credit: int = credit
+        self.expires_at: float = expires_at
         # None for a root, so that there is no reference cycle: a batch must not wait for the garbage collector.
         self._root: ProducerBatch | None = None
         self.parts: dict[ProducerBatch, None] | None = None
-        self.state = _OPEN
-        self.attempts = self.spared = 0
-        self.count = 0
-        self.settled = 0
-        self.raw_size = 0
-        self.epoch = NO_EPOCH
+        self.state: State = _OPEN
+        self.attempts: int = 0
+        self.spared: int = 0
+        self.count: int = 0
+        self.settled: int = 0
+        self.raw_size: int = 0
+        self.epoch: int = NO_EPOCH
         self.error: KafkaError | None = None
         # A tuple: a list in each batch would be one more object for the garbage collector.
         self.history: tuple[tuple[float, str | KafkaError], ...] = ()
-        self.base_timestamp = self.max_timestamp = -1
+        self.base_timestamp: int = -1
+        self.max_timestamp: int = -1
         self.payload: Buffer | None = None
         self.header: bytes | None = None
-        self.magic = 2
-        self.identity = NO_IDENTITY
-        self.sequence = UNNUMBERED
-        self.may_be_written = False
-        self.on_wire = self.held = self.is_encoded = self.is_alone = False
+        self.magic: int = 2
+        self.identity: ProducerIdAndEpoch = NO_IDENTITY
+        self.sequence: int = UNNUMBERED
+        self.may_be_written: bool = False
+        self.on_wire: bool = False
+        self.held: bool = False
+        self.is_encoded: bool = False
+        self.is_alone: bool = False
 
     def part(self, nth: int, piece: Piece, result: Any) -> ProducerBatch:
         """Return a smaller batch with some of its records.
@@ -222,24 +227,29 @@ class PartitionQueue:
     )
 
     def __init__(self, routing: TopicState, partition: int, leader: int, full: Any) -> None:
-        self.routing = routing
-        self.topic = routing.topic
-        self.partition = partition
-        self.leader = leader
-        self.epoch = NO_EPOCH
-        self.open = full
+        self.routing: TopicState = routing
+        self.topic: str = routing.topic
+        self.partition: int = partition
+        self.leader: int = leader
+        self.epoch: int = NO_EPOCH
+        self.open: Any = full
         self.current: ProducerBatch | None = None
         # A list: it is mostly short, and needs a tenth of the bytes of a deque.
         self.closed: list[ProducerBatch] = []
-        self.in_flight = 0
+        self.in_flight: int = 0
         self.connection: object = None
         self.numbers: SequenceNumbers | None = None
-        self.is_sendable = self.is_held = False
-        self.one_at_a_time = False
-        self.bytes = self.filled = 0
+        self.is_sendable: bool = False
+        self.is_held: bool = False
+        self.one_at_a_time: bool = False
+        self.bytes: int = 0
+        self.filled: int = 0
         self.circuit: PartitionCircuit | None = None
-        self.is_full = self.is_avoided = self.is_muted = False
-        self.remembered_until = self.retry_at = 0.0
+        self.is_full: bool = False
+        self.is_avoided: bool = False
+        self.is_muted: bool = False
+        self.remembered_until: float = 0.0
+        self.retry_at: float = 0.0
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.partition} leader {self.leader}: {len(self.closed)} closed, {self.in_flight} in flight>"
@@ -260,13 +270,14 @@ class TopicState:
     __slots__ = ("is_narrow", "queues", "share", "stamps_time", "sticky", "topic", "topic_id", "used_at")
 
     def __init__(self, topic: str, topic_id: bytes) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
+        self.topic: str = topic
+        self.topic_id: bytes = topic_id
         self.queues: list[PartitionQueue] = []
         self.sticky: PartitionQueue | None = None
-        self.share = 0
-        self.used_at = 0.0
-        self.is_narrow = self.stamps_time = False
+        self.share: int = 0
+        self.used_at: float = 0.0
+        self.is_narrow: bool = False
+        self.stamps_time: bool = False
 
     def leave(self, queue: PartitionQueue) -> None:
         """Drop `queue` as the sticky partition, if it is, regardless of the bytes left in its open batch."""

@@ -34,7 +34,7 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
         super().__init__()
         self._policy = policy
         self._idempotence = idempotence
-        self.memory_is_short = False
+        self.memory_is_short: bool = False
 
     def __missing__(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
         queues = self[node_id] = OrderedDict()

@@ -105,11 +105,14 @@ class SequenceNumbers:
     __slots__ = ("acked", "gap", "granted", "identity", "lost", "next", "outstanding", "renews", "strays")
 
     def __init__(self, *, renews: bool = True, past: Past | None = None) -> None:
-        self.renews = renews
-        self.granted = self.identity = NO_IDENTITY
-        self.next = 0
-        self.acked = self.lost = self.gap = _NOTHING
-        self.strays = False
+        self.renews: bool = renews
+        self.granted: ProducerIdAndEpoch = NO_IDENTITY
+        self.identity: ProducerIdAndEpoch = NO_IDENTITY
+        self.next: int = 0
+        self.acked: int = _NOTHING
+        self.lost: int = _NOTHING
+        self.gap: int = _NOTHING
+        self.strays: bool = False
         self.outstanding: list[NumberedBatch] = []
         if past is not None:
             self.granted, self.identity, self.strays = past
@@ -321,9 +324,9 @@ class Idempotence:
         is_transactional: bool = False,
         on_identity_lost: Callable[[], object] = _no_identity_is_needed,
     ) -> None:
-        self.granted = granted
-        self.is_transactional = is_transactional
-        self.on_identity_lost = on_identity_lost
+        self.granted: ProducerIdAndEpoch | None = granted
+        self.is_transactional: bool = is_transactional
+        self.on_identity_lost: Callable[[], object] = on_identity_lost
         self._past: Past | None = None
 
     def identify(self, identity: ProducerIdAndEpoch | None) -> None:

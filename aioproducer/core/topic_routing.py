@@ -104,7 +104,7 @@ class TopicRouting(TopicState):
     def __init__(self, topic: str, topic_id: bytes, availability: Availability | None = None) -> None:
         super().__init__(topic, topic_id)
         self.gone: list[PartitionQueue] | tuple[()] = ()
-        self.by_key = KeyPlacement(self.queues)
+        self.by_key: KeyPlacement = KeyPlacement(self.queues)
         self._availability = availability or Availability()
         self._version = self._availability.version
         self._led: tuple[int, ...] | None = None

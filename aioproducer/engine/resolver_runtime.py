@@ -79,7 +79,8 @@ class ResolverRuntime:
         chance: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
-        self.loop = loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = loop
         self._config = config
         self._pid = os.getpid()
         self._failure: BaseException | None = None
@@ -98,7 +99,7 @@ class ResolverRuntime:
         schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_due.set)
         limits = MetadataSettings.of(config, backoff, chance)
         self._updater = MetadataUpdater(self._cluster, ClusterMetadata(), schedule, is_due, _NoTopics(), limits, self._supervisor.spawn)
-        self.calls = CoordinatorCalls(context, self._cluster, self._updater.add_coordinator)
+        self.calls: CoordinatorCalls = CoordinatorCalls(context, self._cluster, self._updater.add_coordinator)
 
     async def start(self) -> None:
         """Start the tasks and wait for the first metadata.

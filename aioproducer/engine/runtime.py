@@ -26,13 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
+    from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
+    from aioproducer.engine.wiring import EngineParts
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
-    from aioproducer.model import Health, PartitionNumber
+    from aioproducer.model import FlushSummary, Health, PartitionNumber
 
 __all__ = ["Runtime"]
 
@@ -71,20 +74,21 @@ class Runtime:
         chance: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._config = config
         self._fast_path = fast_path
         self._pid = os.getpid()
         settings = net_settings(config, version, dialer, resolver, chance, wall_clock)
-        self.parts = parts = wire(config, fast_path, settings, wall_clock, self._on_crash, self._on_bug, self.check)
-        self.pool = parts.pool
-        self.flush = parts.flushes.flush
-        self.interception = parts.interception
+        parts = wire(config, fast_path, settings, wall_clock, self._on_crash, self._on_bug, self.check)
+        self.parts: EngineParts = parts
+        self.pool: BufferPool = parts.pool
+        self.flush: Callable[[float | None], Awaitable[FlushSummary]] = parts.flushes.flush
+        self.interception: ProducerInterceptors = parts.interception
         self._now_ms = parts.delivery_context.now_ms
         self._schedule_drain = parts.schedule.turn
-        self.from_thread = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
-        self.shutdown = Shutdown(config, parts, self.from_thread, partial(fork_safety.forget, self))
-        self.startup = Startup(config, parts, self.shutdown)
+        self.from_thread: ThreadBridge = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
+        self.shutdown: Shutdown = Shutdown(config, parts, self.from_thread, partial(fork_safety.forget, self))
+        self.startup: Startup = Startup(config, parts, self.shutdown)
         fast_path.tick = self._tick
 
     async def start(self, *, wait: bool) -> None:

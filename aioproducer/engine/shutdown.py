@@ -14,7 +14,7 @@ from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.net.transport import close_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.thread_bridge import ThreadBridge
@@ -40,7 +40,7 @@ class Shutdown:
     """
 
     def __init__(self, config: ProducerConfig, parts: EngineParts, from_thread: ThreadBridge, forget: Callable[[], None]) -> None:
-        self.is_open = False
+        self.is_open: bool = False
         self.failure: BaseException | None = None
         self._config = config
         self._parts = parts
@@ -48,7 +48,7 @@ class Shutdown:
         self._forget = forget
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
-        self.ended = parts.supervisor.ended
+        self.ended: Callable[[], Awaitable[None]] = parts.supervisor.ended
         self._events = parts.instruments.events
         self._is_flushed = False
         self._dropped: DroppedProducer | None = None

@@ -102,7 +102,7 @@ class Metrics:
         make: partial[Sensors] = partial(defaultdict, partial(Sensor, windows, 0.0))
         self.nodes: defaultdict[int, Sensors] = defaultdict(make)
         self.topics: defaultdict[str, Sensors] = defaultdict(make)
-        self.histograms = {name: Histogram(bounds) for name, bounds in BOUNDS.items()}
+        self.histograms: dict[str, Histogram] = {name: Histogram(bounds) for name, bounds in BOUNDS.items()}
         self._counts: dict[tuple[str, str], float] = {}
 
     def count(self, name: str, tag: str, times: float = 1) -> None:

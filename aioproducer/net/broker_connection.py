@@ -64,9 +64,10 @@ class BrokerConnection:
         on_throttle: Callable[[int], None],
     ) -> None:
         self.connection: Connection | None = None
-        self.failures = self.refusals = 0
+        self.failures: int = 0
+        self.refusals: int = 0
         self.last_error: TransportError | None = None
-        self.tried_at = 0.0
+        self.tried_at: float = 0.0
         self._label = label
         self._broker = broker
         self._addresses = addresses

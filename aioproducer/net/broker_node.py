@@ -63,7 +63,7 @@ class BrokerNode:
         on_change: Callable[[BrokerNode], None],
     ) -> None:
         self.broker = broker
-        self.addresses = Addresses(broker.host, look_up)
+        self.addresses: Addresses = Addresses(broker.host, look_up)
         self._on_change = on_change
         self._observer = settings.observer
         self._loop = asyncio.get_running_loop()
@@ -71,6 +71,8 @@ class BrokerNode:
         self._unmute: asyncio.TimerHandle | None = None
         self._unmuted = asyncio.Event()
         self._unmuted.set()
+        self.produce: BrokerConnection
+        self.control: BrokerConnection
         self.produce, self.control = (
             BrokerConnection(
                 label,

@@ -111,23 +111,23 @@ class Connection:
         self.user = ""
         self.slow_step = ""
         self.held: HeldRequests | None = None
-        self.muted_until = 0.0
-        self.is_paused = False
-        self.is_lost = False
+        self.muted_until: float = 0.0
+        self.is_paused: bool = False
+        self.is_lost: bool = False
         self._client_id = client_id
         self._on_lost = on_lost
         self._on_writable = on_writable
         self._loop = asyncio.get_running_loop()
-        self.frames = FrameReader()
-        self.in_flight_requests = InFlightRequests(max_in_flight)
+        self.frames: FrameReader = FrameReader()
+        self.in_flight_requests: InFlightRequests = InFlightRequests(max_in_flight)
         self._request_timer = RequestTimer(self._loop, self.in_flight_requests, self._on_timeout)
         self._unanswered: deque[Callable[[Answer | TransportError | None], None]] = deque()
         self._correlation_id = 0
         self._max_idle = max_idle
-        self.used_at = 0.0
+        self.used_at: float = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._cause: TransportError | None = None
-        self.close_hint = ""
+        self.close_hint: str = ""
         self._gone = asyncio.Event()
 
     # asyncio.Protocol

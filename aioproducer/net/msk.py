@@ -57,7 +57,7 @@ class MskTokens:
     ) -> None:
         if find_spec(_PACKAGE) is None:
             raise ConfigError(f"sasl_mechanism={AWS_MSK_IAM} needs aws-msk-iam-sasl-signer-python: pip install 'aioproducer[msk]'")
-        self.name = f"the signer of AWS for {region}"
+        self.name: str = f"the signer of AWS for {region}"
         self._region = region
         self._profile_name = profile_name
         self._role_arn = role_arn

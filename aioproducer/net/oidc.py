@@ -139,7 +139,7 @@ class OidcSource:
     """
 
     def __init__(self, endpoint: TokenEndpoint, grant: Grant, scope: str = "", *, clock: Callable[[], float] = time.time) -> None:
-        self.name = endpoint.name
+        self.name: str = endpoint.name
         self._endpoint = endpoint
         self._grant = grant
         self._scope = scope.strip()

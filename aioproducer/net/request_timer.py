@@ -31,7 +31,7 @@ class RequestTimer:
         self._requests = requests
         self._on_timeout = on_timeout
         self._timer: asyncio.Handle | None = None
-        self.armed_for = math.inf
+        self.armed_for: float = math.inf
 
     def cancel(self) -> None:
         """Cancel the timer, because the connection is lost."""

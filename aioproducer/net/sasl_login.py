@@ -63,7 +63,7 @@ class SaslLogin:
         tokens: TokenKeeper | None = None,
         for_host: Callable[[str], Mechanism] | None = None,
     ) -> None:
-        self.mechanism = mechanism if isinstance(mechanism, str) else mechanism.name
+        self.mechanism: str = mechanism if isinstance(mechanism, str) else mechanism.name
         self.chance = chance
         if for_host is None:
             made = _mechanism(mechanism, username, password, token_auth=token_auth) if isinstance(mechanism, str) else mechanism

@@ -80,9 +80,9 @@ class TlsContexts:
     """
 
     def __init__(self, settings: TlsSettings) -> None:
-        self.turns = HandshakeTurns()
-        self.trust = _trust(settings)
-        self.certificate = _certificate(settings)
+        self.turns: HandshakeTurns = HandshakeTurns()
+        self.trust: str = _trust(settings)
+        self.certificate: str | None = _certificate(settings)
         self._settings = settings
         self._loaded: _Loaded | None = None
         # The stamp of what did not load, which was warned of.

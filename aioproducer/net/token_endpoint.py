@@ -101,7 +101,7 @@ class TokenEndpoint:
         self._trust = trust
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
-        self.name = f"the token endpoint {self._authority}"
+        self.name: str = f"the token endpoint {self._authority}"
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Answer | str:
         """Return the answer to a POST, or what went wrong, as the end of a sentence that begins with the endpoint's name. It blocks."""

@@ -84,7 +84,7 @@ class TokenKeeper:
     """
 
     def __init__(self, source: TokenSource | AsyncTokenSource, check: Callable[[Token], object], settings: KeeperSettings) -> None:
-        self.failures = 0
+        self.failures: int = 0
         self.last_error: TokenUnavailable | None = None
         self._source = source
         self._check = check

@@ -86,7 +86,7 @@ class Table:
     """
 
     def __init__(self, values: Any, keys: Any, timestamps_ms: Any, headers: Any = None, partitions: Any = None) -> None:
-        self.moment = _moment(timestamps_ms)
+        self.moment: int | None = _moment(timestamps_ms)
         first = _strings("values", values)
         self._columns: list[_Column | ExportedColumn | None] = [first, None, None, None, None]
         if keys is not None:
@@ -97,7 +97,7 @@ class Table:
             self._columns[3] = _headers(headers)
         if partitions is not None:
             self._columns[4] = _partitions(partitions)
-        self.has_keys = keys is not None
+        self.has_keys: bool = keys is not None
         self._length = len(first)
         for name, column in zip(_OTHERS, self._columns[1:], strict=True):
             if column is not None and len(column) != self._length:

@@ -114,8 +114,8 @@ class RecordBatchWriter:
         self._is_closed = False
         self._is_aborted = False
         self._built: bytes | None = None
-        self.count = 0
-        self.max_timestamp = NO_TIMESTAMP
+        self.count: int = 0
+        self.max_timestamp: int = NO_TIMESTAMP
 
     def _wrapper_overhead(self) -> int:
         return message_set.LOG_OVERHEAD + message_set.overhead(self._magic) if self._codec is not Compression.NONE else 0

@@ -41,7 +41,7 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self.is_shut = False
+        self.is_shut: bool = False
         # Brokers that let this client in since the credentials were last in doubt.
         self._let_in: set[str] = set()
         # Consecutive refusals of a broker, and the end of its own pause.

@@ -66,7 +66,7 @@ class Gssapi:
     name = "GSSAPI"
 
     def __init__(self, service: str, user: str, number: int, open_context: Callable[[], Context]) -> None:
-        self.user = user
+        self.user: str = user
         self._names = (f"get a Kerberos ticket for {service} (login {number}, step {step})" for step in itertools.count(1))
         self._open_context = open_context
 

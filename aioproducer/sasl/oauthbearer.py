@@ -82,7 +82,7 @@ class OAuthBearer:
     name = NAME
 
     def __init__(self, extensions: tuple[tuple[str, str], ...] = ()) -> None:
-        self.user = _UNKNOWN
+        self.user: str = _UNKNOWN
         self._extensions = extensions
 
     def check(self, token: Token) -> None:

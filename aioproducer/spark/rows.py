@@ -96,9 +96,9 @@ class RowCount:
     """
 
     def __init__(self, topic: str | None, *, is_summed: bool = False) -> None:
-        self.rows = 0
-        self.bytes = 0
-        self.checksum = 0
+        self.rows: int = 0
+        self.bytes: int = 0
+        self.checksum: int = 0
         self._topic = topic
         self._is_summed = is_summed
 
@@ -151,7 +151,7 @@ class RowSender:
     """
 
     def __init__(self, producer: Producer[Any, Any], topic: str | None, task: int = 0, *, is_summed: bool = False) -> None:
-        self.count = RowCount(topic, is_summed=is_summed)
+        self.count: RowCount = RowCount(topic, is_summed=is_summed)
         self._producer = producer
         self._topic = topic
         self._task = task

@@ -45,7 +45,7 @@ class Worker:
     """
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="aioproducer", daemon=True)
         self._producers: dict[_Key, _Shared[Producer[Any, Any]]] = {}

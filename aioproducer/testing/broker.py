@@ -45,15 +45,15 @@ class FakeBroker:
 
     def __init__(self, cluster: FakeCluster, node_id: int, versions: Mapping[int, tuple[int, int]]) -> None:
         self.cluster = cluster
-        self.node_id = node_id
-        self.host = "127.0.0.1"
-        self.port = 0
+        self.node_id: int = node_id
+        self.host: str = "127.0.0.1"
+        self.port: int = 0
         self.rack: str | None = None
         self._latency = 0.0
         self._bandwidth: float | None = None
-        self.is_running = False
-        self.is_paused = False
-        self.is_known = True
+        self.is_running: bool = False
+        self.is_paused: bool = False
+        self.is_known: bool = True
         self.connections: dict[Connection, None] = {}
         self.versions = versions
         self.security: BrokerSecurity = cluster.security.of_new_broker()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
+    from aioproducer.testing.broker import FakeBroker
+    from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.connection import Connection
     from aioproducer.testing.faults import Target, When
     from aioproducer.testing.handlers.handler import Handler
@@ -51,10 +53,10 @@ class Context:
     DISCONNECT: Final = _DISCONNECT
 
     def __init__(self, call: Call) -> None:
-        self.api = call.api
-        self.version = call.version
-        self.broker = call.broker.node_id
-        self.connection = call.connection.number
+        self.api: str = call.api
+        self.version: int = call.version
+        self.broker: int = call.broker.node_id
+        self.connection: int = call.connection.number
 
     def answer(self, **fields: object) -> Any:
         """Return an answer to this request; fields that are not given have their defaults."""
@@ -66,10 +68,10 @@ class Call:
 
     def __init__(self, connection: Connection, header: RequestHeader, handler: Handler, request: Any) -> None:
         self.connection = connection
-        self.broker = connection.broker
-        self.cluster = connection.broker.cluster
-        self.api = handler.name
-        self.version = header.version
+        self.broker: FakeBroker = connection.broker
+        self.cluster: FakeCluster = connection.broker.cluster
+        self.api: str = handler.name
+        self.version: int = header.version
         self.request = request
         self.header = header
         self.verdict: Verdict

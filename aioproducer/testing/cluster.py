@@ -91,23 +91,23 @@ class FakeCluster(Trouble):
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least 1 broker, not {brokers}")
-        self.network = MemoryNetwork() if memory else None
-        self.versions = _versions(version, versions or {})
+        self.network: MemoryNetwork | None = MemoryNetwork() if memory else None
+        self.versions: dict[int, tuple[int, int]] = _versions(version, versions or {})
         self.brokers: dict[int, FakeBroker] = {}
         self._journal = Journal()
-        self.security = ClusterSecurity(security, self.brokers, self._journal, wall_clock)
+        self.security: ClusterSecurity = ClusterSecurity(security, self.brokers, self._journal, wall_clock)
         super().__init__(_KEYS, self.brokers)
         for node_id in range(1, brokers + 1):
             self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
-        self.topics = Topics(self.brokers.keys(), verify=verify_records)
-        self.groups = Groups()
-        self.transactions = Transactions(self.topics, self.groups, self.now_ms)
-        self.features_epoch = 0
+        self.topics: Topics = Topics(self.brokers.keys(), verify=verify_records)
+        self.groups: Groups = Groups()
+        self.transactions: Transactions = Transactions(self.topics, self.groups, self.now_ms)
+        self.features_epoch: int = 0
         self.transaction_version = transaction_version
         # groups and transactional ids that `move_coordinator` moved, with their coordinators
         self.coordinators: dict[str, int] = {}
         # of one length, so that a seed of the simulation has the same bytes in every process
-        self.cluster_id = f"fake-cluster-{next(_cluster_numbers):08}"
+        self.cluster_id: str = f"fake-cluster-{next(_cluster_numbers):08}"
         self.auto_create = auto_create
         self.default_partitions = default_partitions
         self._wall_clock = wall_clock

@@ -44,8 +44,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
-        self.number = broker.cluster.next_connection()
-        self.authenticator = Authenticator(broker.security)
+        self.number: int = broker.cluster.next_connection()
+        self.authenticator: Authenticator = Authenticator(broker.security)
         self._transport: Any = None
         self._reader = FrameReader()
         self._frames: deque[bytes] = deque()

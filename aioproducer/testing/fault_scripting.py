@@ -34,7 +34,7 @@ class Trouble:
     """
 
     def __init__(self, apis: Container[str], brokers: Container[int]) -> None:
-        self.faults = Faults()
+        self.faults: Faults = Faults()
         self._apis = apis
         self._known_brokers = brokers
 

@@ -47,7 +47,7 @@ class Hang:
     """Holds requests until `release`. Made by `FakeCluster.hang`."""
 
     def __init__(self) -> None:
-        self.is_released = False
+        self.is_released: bool = False
         self._held: deque[Callable[[], None]] = deque()
         self._reached = asyncio.Event()
 

@@ -119,11 +119,11 @@ class Group:
     """
 
     def __init__(self) -> None:
-        self.state = State.EMPTY
-        self.generation = 0
+        self.state: State = State.EMPTY
+        self.generation: int = 0
         self.members: dict[str, Member] = {}
         self.offsets: dict[tuple[bytes, int], Committed] = {}
-        self.pending = Pending()
+        self.pending: Pending = Pending()
         self._protocol_type: str | None = None
         self._protocol: str | None = None
         self._leader = ""

@@ -88,7 +88,7 @@ class KafkaCluster:
         if nodes < 1:
             raise ValueError(f"a cluster has at least 1 node, not {nodes}")
         numbers = range(1, nodes + 1)
-        self.proxies = {number: FaultProxy() for number in numbers} if proxied else {}
+        self.proxies: dict[int, FaultProxy] = {number: FaultProxy() for number in numbers} if proxied else {}
         self._version = version
         self._properties = dict(properties or {})
         self._start_timeout = start_timeout

@@ -100,7 +100,7 @@ class Kdc:
     """
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="aioproducer-kdc-"))
+        self.folder: Path = Path(tempfile.mkdtemp(prefix="aioproducer-kdc-"))
         self._port = free_ports(1)[0]
         self.environment: Mapping[str, str] = {"KRB5_CONFIG": str(self.folder / "krb5.conf")}
         self._process: subprocess.Popen[bytes] | None = None

@@ -127,13 +127,13 @@ class PartitionLog:
 
     def __init__(self, *, max_message_bytes: int, stamps_time: bool = False, verify: bool = False) -> None:
         self.start_offset = 0
-        self.end_offset = 0
-        self.producers = Producers()
+        self.end_offset: int = 0
+        self.producers: Producers = Producers()
         self.watchers: set[Callable[[], None]] = set()
         """Callbacks after each append."""
-        self.replicated = 0
+        self.replicated: int = 0
         """The offset before which all replicas have all records: those are acknowledged with acks=all. See `truncate`."""
-        self.truncations = 0
+        self.truncations: int = 0
         """Number of truncations."""
         self._max_message_bytes = max_message_bytes
         self._stamps_time = stamps_time

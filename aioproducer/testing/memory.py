@@ -88,7 +88,7 @@ class MemoryStream:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receiver: Receiver, peername: tuple[str, int]) -> None:
         self.receiver = receiver
-        self.unread = 0
+        self.unread: int = 0
         """Number of bytes that the peer wrote and this stream has not delivered to its receiver."""
         self._loop = loop
         self._extra = {"peername": peername}

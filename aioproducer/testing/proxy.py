@@ -57,7 +57,7 @@ class FaultProxy:
 
     def __init__(self, upstream_port: int = 0) -> None:
         self.upstream_port = upstream_port
-        self.port = 0
+        self.port: int = 0
         self._troubles = {"requests": _Trouble(), "answers": _Trouble()}
         self._is_cut = False
         self._server: asyncio.Server | None = None
@@ -158,7 +158,7 @@ class _End(asyncio.Protocol):
         self._size = 0
         self._free_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.is_full = False
+        self.is_full: bool = False
         self.transport: asyncio.Transport | None = None
         self.other: _End | None = None
 

@@ -234,7 +234,7 @@ class RecordedBatch:
     def __init__(self, topic: str, partition: int, limit: int, check: Callable[..., tuple[RecordedSend, int]]) -> None:
         self.topic = topic
         self.partition = partition
-        self.size = 0
+        self.size: int = 0
         self.is_sent = False
         self.records: list[RecordedSend] = []
         self._is_closed = False

@@ -69,7 +69,8 @@ class RecordedTransactions(RunsTransactions):
         self.uncommitted: list[RecordedSend] = []
         self.offsets: list[tuple[ConsumerGroupMetadata, dict[tuple[str, int], OffsetAndMetadata]]] = []
         self.uncommitted_offsets: list[tuple[ConsumerGroupMetadata, dict[tuple[str, int], OffsetAndMetadata]]] = []
-        self.commits = self.aborts = 0
+        self.commits: int = 0
+        self.aborts: int = 0
         self._transaction = _READY
         self._transaction_error: TransactionError | None = None
 

@@ -135,6 +135,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
     ) -> None:
         super().__init__()
         config = without_content(config)
+        self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         self.history: list[RecordedSend] = []
         self._arguments = SendArguments(self.config, partitions or {})

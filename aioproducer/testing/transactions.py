@@ -65,7 +65,7 @@ class ProducerIds:
     """Gives out each producer id once. A test may set `next`, for instance to an id near the last one."""
 
     def __init__(self) -> None:
-        self.next = 0
+        self.next: int = 0
 
     def take(self) -> int:
         """Return the next producer id."""
@@ -169,9 +169,9 @@ class Transactions:
     """
 
     def __init__(self, topics: Topics, groups: Groups, now_ms: Callable[[], int]) -> None:
-        self.ids = ProducerIds()
+        self.ids: ProducerIds = ProducerIds()
         self.version = 2
-        self.marker_delay = 0.0
+        self.marker_delay: float = 0.0
         self.max_timeout_ms = 900_000
         self._topics = topics
         self._groups = groups

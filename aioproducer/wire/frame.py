@@ -162,7 +162,7 @@ class FrameReader:
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self.limit = limit
-        self.found_tls_alert = False
+        self.found_tls_alert: bool = False
         # the received part of an incomplete frame, with its size
         self._begun = bytearray()
         self._trouble: ProtocolError | None = None

@@ -45,7 +45,7 @@ class Message:
             return NotImplemented
         return all(_comparable(getattr(self, name)) == _comparable(getattr(other, name)) for name in self.__slots__)
 
-    __hash__ = None  # type: ignore[assignment]  # fields may be set
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # fields may be set
 
 
 def _comparable(value: object) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer import jars
 
@@ -126,7 +126,7 @@ class Landing:
 
         assert self._spark is not None
         sums = [F.coalesce(F.sum(measure), F.lit(0)) for measure in MEASURES]  # null if all flights of a carrier were cancelled
-        rows = self._spark.read.parquet(path).groupBy("carrier").agg(F.count("event_id"), *sums).collect()
+        rows: list[Any] = self._spark.read.parquet(path).groupBy("carrier").agg(F.count("event_id"), *sums).collect()
         return {carrier: Totals(*counts) for carrier, *counts in rows}
 
     def _write_back(self, bootstrap_servers: str, topic: str, path: str) -> None:
@@ -151,7 +151,7 @@ class Landing:
         records = source.option("kafka.isolation.level", "read_committed").load()
         values = records.select(F.col("key").cast("string"), F.from_json(F.col("value").cast("string"), fields).alias("of"))
         sums = [F.sum(F.col("of")[name]) for name in Totals._fields]
-        rows = values.groupBy("key").agg(F.count("*"), *sums).collect()
+        rows: list[Any] = values.groupBy("key").agg(F.count("*"), *sums).collect()
         self.aggregates = sum(count for _, count, *_ in rows)
         return self.aggregates, {carrier: Totals(*counts) for carrier, _, *counts in rows}
 

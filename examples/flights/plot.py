@@ -28,7 +28,7 @@ def draw(path: Path, samples: Sequence[Sample], latencies: array[float], flights
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  slow to import, and needed at the end only
     from matplotlib.figure import Figure  # noqa: PLC0415  as above
 
-    figure = Figure(figsize=(12, 7.2), dpi=150, facecolor="white", layout="constrained")
+    figure: Any = Figure(figsize=(12, 7.2), dpi=150, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(h_pad=0.12, w_pad=0.12)
     figure.suptitle(title, x=0.012, ha="left", fontsize=15, fontweight="bold", color=_INK)
@@ -42,10 +42,11 @@ def draw(path: Path, samples: Sequence[Sample], latencies: array[float], flights
 def _throughput(axes: Any, samples: Sequence[Sample]) -> None:
     """Draw records a second against time: the producer's in half seconds, Spark's as one step per micro-batch."""
     _plain(axes, "Throughput", "thousand records a second")
-    for name, colour, count in (
+    lines: list[tuple[str, str, Callable[[Sample], int]]] = [
         ("sent", _SENT, lambda sample: sample.sent),
         ("acknowledged", _ACKNOWLEDGED, lambda sample: sample.acknowledged),
-    ):
+    ]
+    for name, colour, count in lines:
         times, rates = _rates(samples, count)
         axes.fill_between(times, rates, step="post", color=colour, alpha=0.13, linewidth=0)
         axes.step(times, rates, where="post", color=colour, linewidth=1.8, label=name)

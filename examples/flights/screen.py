@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, Generator
     from pathlib import Path
 
     from rich.console import Console
@@ -41,7 +41,7 @@ class Bars:
 
     def __init__(self, console: Console, account: Account, landing: Landing, *, records: int, rows: int) -> None:
         self.samples: list[Sample] = []
-        self.producer: Producer | None = None
+        self.producer: Producer[bytes, bytes] | None = None
         self._account = account
         self._landing = landing
         self._started_at = perf_counter()
@@ -64,7 +64,7 @@ class Bars:
             self._progress.update(bar, total=total)
 
     @contextlib.asynccontextmanager
-    async def shown(self) -> AsyncIterator[None]:
+    async def shown(self) -> AsyncGenerator[None]:
         """Update the bars while the block runs."""
         with self._progress:
             ticking = asyncio.create_task(self._tick())
@@ -93,7 +93,7 @@ class Bars:
 
 
 @contextlib.contextmanager
-def children_write_to(path: Path) -> Iterator[None]:
+def children_write_to(path: Path) -> Generator[None]:
     """Redirect the standard error of child processes to a file, away from the bars. That of this program stays as it was."""
     ours, log = os.dup(2), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     python_stderr = sys.stderr

@@ -154,7 +154,7 @@ def _outgoing(flight: dict[str, Any]) -> Outgoing:
 
 def _departure_ms(flight: dict[str, Any]) -> int:
     """Return the scheduled departure. `time_hour` is its hour in UTC, not in New York's time."""
-    return _epoch_ms(flight["time_hour"]) + flight["minute"] * 60_000
+    return _epoch_ms(flight["time_hour"]) + int(flight["minute"]) * 60_000
 
 
 @cache

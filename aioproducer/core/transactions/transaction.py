@@ -63,16 +63,17 @@ class Transaction:
 
     def __init__(self, transactional_id: str, timeout_ms: float, level: Callable[[], int | None]) -> None:
         self.transactional_id = transactional_id
-        self.state = State.UNINITIALIZED
-        self.identity = NO_IDENTITY
-        self.version = 1
+        self.state: State = State.UNINITIALIZED
+        self.identity: ProducerIdAndEpoch = NO_IDENTITY
+        self.version: int = 1
         self.coordinators: dict[Coordinator, int] = {}
         self.pending: dict[tuple[str, int], None] = {}
         self.partitions: set[tuple[str, int]] = set()
         self.error: TransactionError | None = None
-        self.operation = Operation("")
-        self.number = 0
-        self.is_flushed = self.is_told = False
+        self.operation: Operation = Operation("")
+        self.number: int = 0
+        self.is_flushed: bool = False
+        self.is_told: bool = False
         self._delivery_context = Coordinator(1, transactional_id)
         self._timeout_ms = timeout_ms
         self._level = level

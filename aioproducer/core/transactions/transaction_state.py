@@ -107,8 +107,8 @@ class Operation:
     __slots__ = ("error", "is_over", "name")
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_over = False
+        self.name: str = name
+        self.is_over: bool = False
         self.error: TransactionError | None = None
 
     def end(self, error: TransactionError | None = None) -> None:
@@ -125,9 +125,9 @@ class OffsetsCommit(Operation):
 
     def __init__(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
         super().__init__("send_offsets_to_transaction()")
-        self.group = group
-        self.asked = dict(offsets)
-        self.offsets = dict(offsets)
+        self.group: ConsumerGroupMetadata = group
+        self.asked: dict[tuple[str, int], OffsetAndMetadata] = dict(offsets)
+        self.offsets: dict[tuple[str, int], OffsetAndMetadata] = dict(offsets)
 
     def keep(self, places: Container[str]) -> None:
         """Keep only the offsets of these partitions: the others are part of the transaction now (TXN-14)."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.memory.wait_queue import WaitQueue
-    from aioproducer.engine.metadata.topic_waiters import TopicRequests
+    from aioproducer.engine.metadata.topic_waiters import TopicRequests, TopicWaiters
 
 __all__ = ["Admission"]
 
@@ -112,8 +112,8 @@ class Admission:
         # The end of a `serve` call, and the records that it has served.
         self._serves_until, self._served = 0.0, 0
         self._waiters = LoopBudgetWaiters(loop_budget, self._place_unplaced)
-        self.pending = PendingSends(context, appender, requests, self._waiters, self, next_turn, transaction)
-        self.topics = self.pending.topics
+        self.pending: PendingSends = PendingSends(context, appender, requests, self._waiters, self, next_turn, transaction)
+        self.topics: TopicWaiters = self.pending.topics
 
     # The decision
 

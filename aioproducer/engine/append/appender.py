@@ -22,7 +22,7 @@ from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.records.record_batch import NO_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
     from aioproducer.core.producer_batch import ProducerBatch
@@ -88,11 +88,11 @@ class Appender:
         self._fast_path = fast_path
         self.partition_queues = partition_queues
         self.pool = pool
-        self.now_ms = delivery_context.now_ms
+        self.now_ms: Callable[[], int] = delivery_context.now_ms
         self._chance = context.chance
         self.room = room
         choose = partitioners.adapt(config.partitioner)
-        self.forget = partitioners.forgetter(choose)
+        self.forget: Callable[[str], object] = partitioners.forgetter(choose)
         self._partitioner = delivery_context.watch.over("partitioner", choose) if choose is not None else None
         self._ignores_keys = config.partitioner_ignore_keys
         self._is_adaptive = config.partitioner_adaptive_partitioning_enable
@@ -101,7 +101,7 @@ class Appender:
         self.shares = shares
         self._has_breaker = config.circuit_breaker_class is not None
         self._policy = config.circuit_breaker_keyed_policy
-        self.is_kafkas = self._partitioner is None and not self._ignores_keys
+        self.is_kafkas: bool = self._partitioner is None and not self._ignores_keys
         is_told = self._has_breaker and self._policy == FAIL_FAST
         self._windows = ColumnBatches(
             loop, partition_queues, pool, shares, delivery_context, sticky=self._sticky_now, room=room.of_rows, is_told=is_told

@@ -28,7 +28,7 @@ class Filled:
     def __init__(self, records: MemoryRecordsBuilder) -> None:
         self._open = records
         self._closed: tuple[bytes, int, int] | None = None
-        self.count = 0
+        self.count: int = 0
         self.result: ProduceRequestResult = records.result
 
     @property
@@ -63,10 +63,10 @@ class ReadyBatch:
     __slots__ = ("_checked", "_delivery_context", "_is_closed", "_limit", "_records", "is_sent", "partition", "size", "topic")
 
     def __init__(self, topic: str, partition: int, delivery_context: DeliveryContext, limit: int, checked: Callable[..., Any]) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.size = 0
-        self.is_sent = False
+        self.topic: str = topic
+        self.partition: int = partition
+        self.size: int = 0
+        self.is_sent: bool = False
         self._delivery_context = delivery_context
         self._limit = max(limit, _LEAST_ROOM)
         self._checked = checked

@@ -75,10 +75,10 @@ class BatchSizing:
         self._shares = shares
         self._codec = cast("Compression", config.compression_type)
         request = int(config.max_request_size)
-        self.limit = max(min(config.batch_size, request) - OVERHEAD, 1)
+        self.limit: int = max(min(config.batch_size, request) - OVERHEAD, 1)
         self._most = max(self.limit, request - OVERHEAD)
         self._widest = min(config.batch_max_size, request) - OVERHEAD if config.batch_size > OVERHEAD else 0
-        self.first = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)
+        self.first: int = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)
         # While so many bytes are free, a batch opens at full size. In plain Python that is never: a batch copies nothing when it grows,
         # and it then counts the overhead of its records.
         self._plenty = config.buffer_memory + 1 if RECORD_OVERHEAD else config.buffer_memory // 2

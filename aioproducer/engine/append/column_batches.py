@@ -69,12 +69,12 @@ class ColumnWindow:
     __slots__ = ("_groups", "_moment", "_routing", "_runs", "at", "keyed", "partition", "piece", "rows", "size")
 
     def __init__(self, piece: Piece, at: int, rows: int, size: int, *, partition: int | None, keyed: bool, moment: int | None) -> None:
-        self.piece = piece
-        self.at = at
-        self.rows = rows
-        self.size = size
-        self.partition = partition
-        self.keyed = keyed
+        self.piece: Piece = piece
+        self.at: int = at
+        self.rows: int = rows
+        self.size: int = size
+        self.partition: int | None = partition
+        self.keyed: bool = keyed
         self._moment = moment
         self._routing: TopicRouting | None = None
         self._groups: tuple[array[int] | None, Sequence[PartitionQueue | None], array[int] | None, Sequence[int]] = (None, (), None, ())

@@ -47,13 +47,13 @@ class FastPath:
     def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
         self.fast: dict[str, Any] = {}
         self.here: object = None
-        self.turn_ms = 0
-        self.taken = 0
-        self.takes_headers = True
-        self.tick = tick
+        self.turn_ms: int = 0
+        self.taken: int = 0
+        self.takes_headers: bool = True
+        self.tick: Callable[[], int] = tick
         self.goes_on: Callable[[], bool] = lambda: True
         self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Any] = lambda _routing, _queue, _key, _value: None
-        self.slowly = slowly
+        self.slowly: Callable[..., Awaitable[Delivery]] = slowly
         self.now: Callable[..., Delivery]
 
     def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:

@@ -76,7 +76,9 @@ class LoopBudget:
         self._pauses = False
         # The count of records at that time.
         self._asked_at = -1
-        self.spent = self.slices = self._before = 0
+        self.spent: int = 0
+        self.slices: int = 0
+        self._before = 0
         self._first = _FIRST
         self.share(1)
 

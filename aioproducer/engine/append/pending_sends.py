@@ -74,7 +74,9 @@ class PendingSends:
         self._recorder = recorder
         self._admission = admission
         self._next_turn = next_turn
-        self.topics = TopicWaiters(config, loop, self._partition_queues, requests, recorder, admission.admit, self.give_up, next_turn)
+        self.topics: TopicWaiters = TopicWaiters(
+            config, loop, self._partition_queues, requests, recorder, admission.admit, self.give_up, next_turn
+        )
         self._numbers = count()
         self._deadlines = WaitQueue()
         self._deadline_timer = DeadlineTimer(loop, self._next_deadline, self._on_deadline, is_patient=True)

@@ -94,7 +94,7 @@ class ProducerCircuitBreakManager:
         # The error of the current call of the breaker.
         self._cause: Exception | None = None
         self._logged: set[str] = set()
-        self.is_closed = False
+        self.is_closed: bool = False
         self._deadline_timer = DeadlineTimer(loop, self._next_moment, self._on_alarm, is_patient=True)
         hook = config.on_circuit_event
         self._hook = watch.over("on_circuit_event", hook) if hook is not None else None

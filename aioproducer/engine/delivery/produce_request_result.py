@@ -91,15 +91,15 @@ class DeliveryContext:
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
     ) -> None:
-        self.loop = loop
-        self.on_unseen = on_unseen
+        self.loop: AbstractEventLoop = loop
+        self.on_unseen: Callable[[DeliveryError, int], None] = on_unseen
         self.context: Context | None = None
         self._wall_clock = wall_clock
-        self.watch = SlowCallbacks(loop.time)
+        self.watch: SlowCallbacks = SlowCallbacks(loop.time)
         self._call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self._is_calling_back = False
         self.refusal: Callable[[], Exception] | None = None
-        self.cancelled = ProduceRequestResult(self, "", -1, 0)
+        self.cancelled: ProduceRequestResult = ProduceRequestResult(self, "", -1, 0)
         self.cancelled.outcome = Outcome.CANCELLED
 
     def shared(self, context: Context) -> Context:
@@ -144,7 +144,7 @@ class Unseen:
         self._delivery_context = delivery_context
         self._error = error
         self._count = count
-        self.seen = seen
+        self.seen: bool = seen
 
     def __del__(self) -> None:
         if not self.seen:
@@ -180,16 +180,16 @@ class ProduceRequestResult:
     )
 
     def __init__(self, delivery_context: DeliveryContext, topic: str, partition: int, base_timestamp: int) -> None:
-        self.delivery_context = delivery_context
-        self.topic = topic
-        self.partition = partition
-        self.base_timestamp = base_timestamp
-        self.timestamp_type = _CREATE_TIME
-        self.outcome = PENDING
-        self.base_offset = -1
-        self.count = 0
+        self.delivery_context: DeliveryContext = delivery_context
+        self.topic: str = topic
+        self.partition: int = partition
+        self.base_timestamp: int = base_timestamp
+        self.timestamp_type: TimestampType = _CREATE_TIME
+        self.outcome: Outcome = PENDING
+        self.base_offset: int = -1
+        self.count: int = 0
         self.error: DeliveryError | None = None
-        self.looked_at = False
+        self.looked_at: bool = False
         # The futures of tasks that await a record. The loop's own kind of future costs least.
         self.futures: list[Future[None]] | None = None
         # Delivery, callback, context, delivery, and so on, without an object for each callback.

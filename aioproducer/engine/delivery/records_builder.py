@@ -46,10 +46,11 @@ class MemoryRecordsBuilder:
     __slots__ = ("_base_timestamp", "_fixed", "_is_even", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
 
     def __init__(self, result: ProduceRequestResult, timestamp_ms: int, room: int) -> None:
-        self.result = result
-        self.count = 0
+        self.result: ProduceRequestResult = result
+        self.count: int = 0
         self._parts: list[bytes] = []
-        self.granted = self._room = room
+        self.granted: int = room
+        self._room = room
         self._base_timestamp = self._timestamp = timestamp_ms
         # The attributes and the timestamp delta: the same for all records of an event-loop iteration.
         self._moment = MOMENT[0]

@@ -37,10 +37,10 @@ class BufferPool:
     __slots__ = ("available", "full_partitions", "size", "waiting")
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        self.available = size
-        self.waiting = WaitQueue()
-        self.full_partitions = PartitionWaitQueues()
+        self.size: int = size
+        self.available: int = size
+        self.waiting: WaitQueue = WaitQueue()
+        self.full_partitions: PartitionWaitQueues = PartitionWaitQueues()
 
     def try_take(self, size: int) -> bool:
         """Take `size` bytes if that many are free. Returns True if they were taken."""

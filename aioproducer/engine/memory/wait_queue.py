@@ -122,22 +122,23 @@ class PendingSend:
         size: int = 0,
         asks: bool = False,
     ) -> None:
-        self.topic = topic
+        self.topic: str | None = topic
         self.value = value
         self.key = key
-        self.partition = partition
-        self.timestamp_ms = timestamp_ms
-        self.headers = headers
-        self.size = size
-        self.asks = asks
+        self.partition: int | None = partition
+        self.timestamp_ms: int | None = timestamp_ms
+        self.headers: bytes = headers
+        self.size: int = size
+        self.asks: bool = asks
         self.whole: Any = None
         self.window: Any = None
         self.behind: PartitionQueue | None = None
         self.chosen: tuple[TopicRouting, int] | None = None
-        self.number = -1
-        self.deadline = 0.0
-        self.reason = ""
-        self.is_waiting = self.is_served = False
+        self.number: int = -1
+        self.deadline: float = 0.0
+        self.reason: str = ""
+        self.is_waiting: bool = False
+        self.is_served: bool = False
         self.delivery: Any = None
         self.error: Exception | None = None
         self.on_left: Callable[[Any, BaseException | None], object] | None = None

@@ -153,7 +153,7 @@ class MetadataUpdater:
         self._taking: dict[str, list[tuple[Any, ...]]] = {}
         schedule.answered(self._loop.time())
         self._failing_since: float | None = None
-        self.answered_at = self._loop.time()
+        self.answered_at: float = self._loop.time()
 
     def forget(self, topic: str) -> None:
         """Forget a topic that is no longer used."""

@@ -49,12 +49,12 @@ class Instruments(Observer):
         self._clock = clock
         self._records = config.metrics_recording_level != "none"
         windows = Windows(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
-        self.metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=clock())
-        self.events = Events(config.client_id, self.metrics)
-        self.certificates = Certificates(began_ms / 1000 - clock(), clock, self._expires)
+        self.metrics: Metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=clock())
+        self.events: Events = Events(config.client_id, self.metrics)
+        self.certificates: Certificates = Certificates(began_ms / 1000 - clock(), clock, self._expires)
         # When each broker was last reported as unreachable, by its id.
         self._unreachable: dict[int, float] = {}
-        self.recorder = (Recorder if self._records else SilentRecorder)(config, self.metrics, clock)
+        self.recorder: Recorder = (Recorder if self._records else SilentRecorder)(config, self.metrics, clock)
 
     # Connections
 

@@ -46,7 +46,7 @@ class NodeTraffic(Traffic):
 
     def __init__(self, recorder: Recorder, sensors: Sensors) -> None:
         self._recorder = recorder
-        self.sensors = sensors
+        self.sensors: Sensors = sensors
         self.requests: list[float] = []
         self.answers: list[float] = []
         self.latencies: list[float] = []
@@ -80,7 +80,7 @@ class Recorder:
     """
 
     def __init__(self, config: ProducerConfig, metrics: Metrics, clock: Callable[[], float]) -> None:
-        self.due = 0.0
+        self.due: float = 0.0
         self.batches: list[_Batch] = []
         self.ages: list[float] = []
         self.requests: list[float] = []
@@ -280,7 +280,16 @@ def _ignore(*_: object, **__: object) -> None:
 class SilentRecorder(Recorder):
     """Records nothing: the recorder of a producer whose `metrics_recording_level` is "none"."""
 
-    turned = sent = answered = acknowledged = attempt_failed = retried = failed = given_up = memory = record = _ignore
+    turned: Callable[..., None] = _ignore
+    sent: Callable[..., None] = _ignore
+    answered: Callable[..., None] = _ignore
+    acknowledged: Callable[..., None] = _ignore
+    attempt_failed: Callable[..., None] = _ignore
+    retried: Callable[..., None] = _ignore
+    failed: Callable[..., None] = _ignore
+    given_up: Callable[..., None] = _ignore
+    memory: Callable[..., None] = _ignore
+    record: Callable[..., None] = _ignore
 
 
 def _by_topic(batches: list[_Batch]) -> Iterable[tuple[str, list[_Batch]]]:

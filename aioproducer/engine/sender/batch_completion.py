@@ -110,7 +110,7 @@ class BatchCompletion:
         self._recorder = context.instruments.recorder
         self._loop = context.loop
         self._partition_queues = partition_queues
-        self.attempts = ProduceAttempts(partition_queues)
+        self.attempts: ProduceAttempts = ProduceAttempts(partition_queues)
         self._ratios = ratios
         self._cluster = cluster
         self._backoff = context.backoff

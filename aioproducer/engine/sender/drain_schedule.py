@@ -42,8 +42,8 @@ class DrainSchedule:
         self._loop = loop
         self._fast_path = fast_path
         self._since = 0.0
-        self.loop_budget = loop_budget
-        self.is_due = False
+        self.loop_budget: LoopBudget = loop_budget
+        self.is_due: bool = False
 
     def drain_by(self, drains: Drains) -> None:
         """Have `drains` called from now on."""

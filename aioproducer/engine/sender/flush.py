@@ -22,9 +22,9 @@ class Flush:
     def __init__(self, batches: Iterable[ProducerBatch], wake: Callable[[], None]) -> None:
         self._batches = set(batches)
         self._wake = wake
-        self.acknowledged = 0
-        self.failed = 0
-        self.pending = sum(batch.count for batch in self._batches)
+        self.acknowledged: int = 0
+        self.failed: int = 0
+        self.pending: int = sum(batch.count for batch in self._batches)
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Replace a covered batch by the batches that it was split into (FLU-01)."""

@@ -87,7 +87,7 @@ class Sender:
         self._recorder = context.instruments.recorder
         self._loop = loop
         self._schedule = schedule
-        self.turn = schedule.turn
+        self.turn: Callable[[], None] = schedule.turn
         self._loop_budget = schedule.loop_budget
         self._partition_queues = partition_queues
         self._pool = completion.pool

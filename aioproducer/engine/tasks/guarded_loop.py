@@ -26,7 +26,7 @@ class GuardedLoop:
     def __init__(self, loop: AbstractEventLoop, on_bug: Callable[[BaseException], None]) -> None:
         self._loop = loop
         self._on_bug = on_bug
-        self.time = loop.time
+        self.time: Callable[[], float] = loop.time
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
         """Schedule `callback` soon, guarded. Returns the loop's handle."""

@@ -46,9 +46,9 @@ class TransactionGate:
 
     def __init__(self, config: ProducerConfig, loop: GuardedLoop, fast_path: FastPath, level: Callable[[], int | None]) -> None:
         assert config.transactional_id is not None
-        self.transaction = Transaction(config.transactional_id, config.transaction_timeout_ms, level)
-        self.wake = asyncio.Event()
-        self.changed = asyncio.Event()
+        self.transaction: Transaction = Transaction(config.transactional_id, config.transaction_timeout_ms, level)
+        self.wake: asyncio.Event = asyncio.Event()
+        self.changed: asyncio.Event = asyncio.Event()
         self._loop = loop
         self._fast_path = fast_path
         # The partition queues that are held until their partitions are added.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.transactions.transaction import Transaction
     from aioproducer.core.transactions.transaction_state import Operation, Request
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.context import EngineContext
@@ -87,7 +88,7 @@ class TransactionManager:
         updater: MetadataUpdater,
         flushes: Flushes,
     ) -> None:
-        self.transaction = gate.transaction
+        self.transaction: Transaction = gate.transaction
         self.trouble: KafkaError | None = None
         self._config = context.config
         self._spawn = context.spawn

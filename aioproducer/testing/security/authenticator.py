@@ -141,9 +141,9 @@ class Authenticator:
     """
 
     def __init__(self, security: BrokerSecurity) -> None:
-        self.principal = ANONYMOUS
+        self.principal: str = ANONYMOUS
         self.mechanism: str | None = None
-        self.is_renewal = False
+        self.is_renewal: bool = False
         self.session_ends: float | None = None
         self._security = security
         self._has_sasl = security.listener.has_sasl

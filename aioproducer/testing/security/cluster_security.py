@@ -52,7 +52,7 @@ class ClusterSecurity:
     def __init__(
         self, listener: ListenerSecurity, brokers: Mapping[int, _Secured], journal: Journal, wall_clock: Callable[[], float] = time.time
     ) -> None:
-        self.authorizer = Authorizer()
+        self.authorizer: Authorizer = Authorizer()
         self.authority_pem: bytes | None = None
         self._own_tls: ListenerTls | None = None
         accounts = Accounts(listener.users, listener.scram_iterations)

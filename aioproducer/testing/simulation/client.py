@@ -45,7 +45,7 @@ class Client:
         limits: dict[str, float],
         jumped: Callable[[], float],
     ) -> None:
-        self.producer = make()
+        self.producer: Any = make()
         self.history = history
         self.rng = rng
         self.limits = limits

@@ -98,7 +98,7 @@ class History:
         self.events: list[Event] = []
         self.sent: list[Sent] = []
         self.transactions: list[Transaction] = []
-        self.calls = 0
+        self.calls: int = 0
         self.overdue: list[str] = []
         """Descriptions of the calls that exceeded their limit."""
         self.now = time

@@ -76,7 +76,7 @@ class SeededNetwork:
     """
 
     def __init__(self, network: MemoryNetwork, weather: Weather, rng: random.Random, tell: Callable[[str, str], None]) -> None:
-        self.weather = weather
+        self.weather: Weather = weather
         self.rng = rng
         self.tell = tell
         self._network = network

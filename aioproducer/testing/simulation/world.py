@@ -59,18 +59,18 @@ class World:
         assert cluster.network is not None
         self.cluster = cluster
         self.fired: Counter[str] = Counter()
-        self.jumped = 0.0
-        self.has_lost = False
+        self.jumped: float = 0.0
+        self.has_lost: bool = False
         self._plan = plan
         self._history = history
         self._loop = loop
         self._calendar = EPOCH
         self._is_revoked = False
-        self.token_trouble = ""
+        self.token_trouble: str = ""
         self._rng = random.Random(f"world {plan.seed}")
         self._scripted: list[tuple[str, Rule]] = []
         self._deeds: list[asyncio.Task[None]] = []
-        self.network = SeededNetwork(cluster.network, plan.weather, random.Random(f"network {plan.seed}"), self._on_network)
+        self.network: SeededNetwork = SeededNetwork(cluster.network, plan.weather, random.Random(f"network {plan.seed}"), self._on_network)
 
     # --- the run
 
