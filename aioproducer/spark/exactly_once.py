@@ -79,7 +79,7 @@ class Reached(Protocol):
 
 
 class TaskTransaction:
-    """Runs the steps of one attempt of a task: `settled`, `begin`, `prepare`.
+    """Runs the steps of one attempt of a task: `settled`, `begin`, `mark`, `prepare`.
 
     Args:
         ledger: of the query.
@@ -93,6 +93,7 @@ class TaskTransaction:
         self._task = task
         self._saw_decision = False
         self._producer: Producer | None = None
+        self._mark: Mark | None = None
 
     async def settled(self) -> bool:
         """Commit what an earlier run decided. Returns whether the rows are committed: then they are only to be counted.
@@ -132,8 +133,8 @@ class TaskTransaction:
         await self.abandon()
         return None
 
-    async def prepare(self, rows: int, size: int, checksum: int) -> TaskReport:
-        """Add the mark, wait for all records, and leave the transaction open for the driver. Stops the producer.
+    async def mark(self, rows: int, size: int, checksum: int) -> None:
+        """Add the mark to the transaction. All records were queued, and the brokers may have acknowledged them or not.
 
         Args:
             rows: the number of rows that were sent.
@@ -141,17 +142,30 @@ class TaskTransaction:
             checksum: the sum of their checksums.
 
         Raises:
+            TransactionAbortable: a record or the mark was not written.
+            KafkaError: the transaction failed.
+        Cancellation: call `abandon`.
+        """
+        mark, ledger = Mark(self._batch, rows, size, checksum), self._ledger
+        position = encode_mark(mark)
+        await self._begun.send_position_to_transaction(
+            ledger.name.mark_group(self._task), position.number, position.cursor, topic=ledger.topic
+        )
+        self._mark = mark
+
+    async def prepare(self) -> TaskReport:
+        """Wait for all records, and leave the transaction open for the driver. Stops the producer. `mark` comes before it.
+
+        Raises:
             TransactionAbortable: a record was not written. The transaction is aborted.
             KafkaError: the transaction failed, and is aborted.
         Cancellation: the transaction is aborted.
         """
-        producer, ledger = self._producer, self._ledger
-        if producer is None:
-            raise AssertionError("begin() comes first")
-        mark = encode_mark(Mark(self._batch, rows, size, checksum))
+        producer, mark = self._begun, self._mark
+        if mark is None:
+            raise AssertionError("mark() comes first")
         prepared = None
         try:
-            await producer.send_position_to_transaction(ledger.name.mark_group(self._task), mark.number, mark.cursor, topic=ledger.topic)
             prepared = await producer.prepare_transaction()
             await producer.stop()
         except BaseException:
@@ -159,7 +173,13 @@ class TaskTransaction:
             await self._ledger.abandon(prepared)
             raise
         self._producer = None
-        return self._report(TaskState.PREPARED, rows, size, checksum, prepared)
+        return self._report(TaskState.PREPARED, mark.rows, mark.bytes, mark.checksum, prepared)
+
+    @property
+    def _begun(self) -> Producer:
+        if self._producer is None:
+            raise AssertionError("begin() comes first")
+        return self._producer
 
     def skipped(self, rows: int, size: int, checksum: int) -> TaskReport:
         """Return the report of a task whose rows were committed before."""

@@ -1,8 +1,10 @@
-"""Joins the sink's writers and the protocol of `exactly_once`: the thread of a task, and the driver's process that ends a batch."""
+"""Joins the sink's writers and the protocol of `exactly_once`: the thread of a task, and the driver's process that ends a batch.
+
+Spark uses the driver's process again for the next batch, so it keeps its connections, as the process of a task does.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Final
@@ -12,7 +14,7 @@ from aioproducer.spark.exactly_once import Ledger, Step, TaskTransaction, abort_
 from aioproducer.spark.ledger import QueryName
 from aioproducer.spark.pumping import pump
 from aioproducer.spark.rows import RowCount, RowSender
-from aioproducer.transaction_resolver import TransactionResolver
+from aioproducer.spark.worker import worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.spark.exactly_once import Reached
     from aioproducer.spark.sink_options import SinkOptions
     from aioproducer.spark.worker import Worker
+    from aioproducer.transaction_resolver import TransactionResolver
 
 __all__ = ["abort_messages", "commit_messages", "write_task"]
 
@@ -52,12 +55,18 @@ def write_task(
     filled: Iterator[pa.RecordBatch] = (one for one in batches if one.num_rows)
     with place.lent_resolver(options.kafka) as resolver:
         transaction = TaskTransaction(_ledger(options, name, resolver), batch, task)
-        if place.call(transaction.settled()):
+        settling = place.submit(transaction.settled())
+        try:
+            # Spark computes the first rows meanwhile.
+            first = next(filled, None)
+        except BaseException:
+            settling.cancel()
+            raise
+        filled = filled if first is None else itertools.chain([first], filled)
+        if place.wait(settling):
             return transaction.skipped(*_count(options, filled))
-        first = next(filled, None)
         if first is None:
             return transaction.empty()
-        filled = itertools.chain([first], filled)
         producer = place.call(transaction.begin())
         if producer is None:
             return transaction.skipped(*_count(options, filled))
@@ -65,14 +74,26 @@ def write_task(
             sender = RowSender(producer, options.topic, task, is_summed=True)
             for _ in pump(place, sender, filled):
                 reached(Step.ROWS, rows=sender.count.rows)
-            place.call(sender.end())
+            _end(place, transaction, sender)
             reached(Step.WRITTEN)
-            report = place.call(transaction.prepare(sender.count.rows, sender.count.bytes, sender.count.checksum))
+            report = place.call(transaction.prepare())
         except BaseException:
             place.call(transaction.abandon())
             raise
     reached(Step.PREPARED)
     return report
+
+
+def _end(place: Worker, transaction: TaskTransaction, sender: RowSender) -> None:
+    """Send the mark while the last rows are in flight, and wait for both: the transaction has all of them, or none."""
+    count = sender.count
+    marking = place.submit(transaction.mark(count.rows, count.bytes, count.checksum))
+    try:
+        # The error of a row says more than that of the transaction, which has failed with it.
+        place.call(sender.end())
+        place.wait(marking)
+    finally:
+        marking.cancel()
 
 
 def _count(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> tuple[int, int, int]:
@@ -106,12 +127,9 @@ def commit_messages(options: SinkOptions, batch: int, reports: Sequence[TaskRepo
     Raises:
         KafkaError: as `commit_batch`.
     """
-    asyncio.run(_commit(options, batch, reports, reached, max_ends))
-
-
-async def _commit(options: SinkOptions, batch: int, reports: Sequence[TaskReport], reached: Reached, max_ends: int) -> None:
-    async with TransactionResolver(ProducerConfig.from_mapping(options.kafka)) as resolver:
-        await commit_batch(_ledger(options, reports[0].name, resolver, max_ends), batch, reports, reached)
+    place = worker()
+    with place.lent_resolver(options.kafka) as resolver:
+        place.call(commit_batch(_ledger(options, reports[0].name, resolver, max_ends), batch, reports, reached))
 
 
 def abort_messages(options: SinkOptions, batch: int, reports: Sequence[TaskReport], max_ends: int) -> None:
@@ -126,9 +144,6 @@ def abort_messages(options: SinkOptions, batch: int, reports: Sequence[TaskRepor
     Raises:
         BootstrapFailed: no broker answered.
     """
-    asyncio.run(_abort(options, batch, reports, max_ends))
-
-
-async def _abort(options: SinkOptions, batch: int, reports: Sequence[TaskReport], max_ends: int) -> None:
-    async with TransactionResolver(ProducerConfig.from_mapping(options.kafka)) as resolver:
-        await abort_batch(_ledger(options, reports[0].name, resolver, max_ends), batch, reports)
+    place = worker()
+    with place.lent_resolver(options.kafka) as resolver:
+        place.call(abort_batch(_ledger(options, reports[0].name, resolver, max_ends), batch, reports))

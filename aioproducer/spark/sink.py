@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from aioproducer.errors import ConfigError
+from aioproducer.spark.collecting import spare_modules
 from aioproducer.spark.contract import column_problems
 from aioproducer.spark.sink_options import SinkOptions, option_problems
 
@@ -59,6 +60,7 @@ class AioproducerSink(DataSource):
             problems = self._problems(schema, made, overwrite=overwrite)
             if problems:
                 raise ConfigError("format('aioproducer'): " + "; ".join(problems))
+        spare_modules()
         return made
 
     def _problems(self, schema: StructType, made: SinkOptions, *, overwrite: bool) -> list[str]:

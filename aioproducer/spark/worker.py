@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.producer import Producer
+from aioproducer.spark.collecting import spare_modules
 from aioproducer.transaction_resolver import TransactionResolver
 
 if TYPE_CHECKING:
@@ -202,5 +203,6 @@ def worker() -> Worker:
     global _worker  # noqa: PLW0603  one for each process
     with _lock:
         if _worker is None or _worker.pid != os.getpid():
+            spare_modules()
             _worker = Worker()
         return _worker

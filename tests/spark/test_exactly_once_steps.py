@@ -51,7 +51,8 @@ class Place:
             if producer is None:
                 return transaction.skipped(*counts)
             await self.clients.write(producer, [Row(batch, 10 * task + number) for number in range(rows)])
-            return await transaction.prepare(*counts)
+            await transaction.mark(*counts)
+            return await transaction.prepare()
         except BaseException:
             await transaction.abandon()
             raise
@@ -418,7 +419,9 @@ async def test_prepare_needs_rows() -> None:
     """A mark alone is no empty transaction, but nothing is prepared without begin()."""
     async with placed() as place:
         with pytest.raises(AssertionError, match=r"begin\(\) comes first"):
-            await TaskTransaction(place.ledger(), 0, 0).prepare(1, 1, 1)
+            await TaskTransaction(place.ledger(), 0, 0).mark(1, 1, 1)
+        with pytest.raises(AssertionError, match=r"begin\(\) comes first"):
+            await TaskTransaction(place.ledger(), 0, 0).prepare()
         producer = place.ledger().producer("other")
         await producer.start()
         await producer.begin_transaction()

@@ -38,6 +38,10 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     made.close()
 
 
+class Died(Exception):
+    """Stands for the death of the driver."""
+
+
 class Task:
     """Spark's context of a task."""
 
@@ -170,10 +174,10 @@ def test_a_failed_batch_is_aborted(query: Query) -> None:
 
     def dies(step: str, **_: Any) -> None:
         if step == "decided":
-            raise SystemExit
+            raise Died
 
     writer.reached = dies
-    with pytest.raises(SystemExit):
+    with pytest.raises(Died):
         writer.commit(messages, 0)
     query.writer().abort(messages, 0)
     assert query.values() == []

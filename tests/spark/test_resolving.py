@@ -106,7 +106,8 @@ class Place:
             producer = await transaction.begin()
             assert producer is not None
             await producer.send(self.topic, f"{name}-{task}".encode())
-            reports.append(await transaction.prepare(1, 1, 1))
+            await transaction.mark(1, 1, 1)
+            reports.append(await transaction.prepare())
         return [report.prepared for report in reports if report.prepared is not None]
 
     async def decide(self, name: str, prepared: Sequence[PreparedTransaction], topic: str = "orders") -> None:

@@ -37,7 +37,8 @@ async def run_task(ledger: Ledger, batch: int, task: int) -> TaskReport:
     assert producer is not None
     for partition in range(PARTITIONS):
         await producer.send("orders", b"v", partition=partition)
-    return await transaction.prepare(PARTITIONS, 3, 1)
+    await transaction.mark(PARTITIONS, 3, 1)
+    return await transaction.prepare()
 
 
 class Counts:

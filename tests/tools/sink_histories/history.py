@@ -191,11 +191,19 @@ class _Query:
             producer = await transaction.begin()
             if producer is None:
                 return transaction.skipped(*counts)
-            for row in rows:
+            for row in rows[:-1]:
                 await self.clients.write(producer, [row])
                 reached(Step.ROWS, batch=batch, task=task)
+            marking = asyncio.ensure_future(transaction.mark(*counts))
+            try:
+                await self.clients.write(producer, rows[-1:])
+                reached(Step.ROWS, batch=batch, task=task)
+                await marking
+            finally:
+                marking.cancel()
+                await asyncio.gather(marking, return_exceptions=True)
             reached(Step.WRITTEN, batch=batch, task=task)
-            report = await transaction.prepare(*counts)
+            report = await transaction.prepare()
             reached(Step.PREPARED, batch=batch, task=task)
         except BaseException as error:
             process.note(f"{type(error).__name__}: {error}")
