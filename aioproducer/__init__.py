@@ -58,6 +58,7 @@ if _typing.TYPE_CHECKING:
         UsageError,
         WouldBlock,
     )
+    from aioproducer.failed_record import FailedRecord
     from aioproducer.interceptors import Interceptor
     from aioproducer.interfaces import (
         CircuitBreakManager,
@@ -130,6 +131,7 @@ __all__ = [
     "DeliveryTimeout",
     "Dialer",
     "Distribution",
+    "FailedRecord",
     "FailureRateCircuitBreaker",
     "FlushSummary",
     "FromThread",
@@ -205,6 +207,7 @@ _HOMES = {
     "ConsumerGroupMetadata": "model",
     "Deliveries": "engine.delivery.deliveries",
     "Delivery": "engine.delivery.chosen_build",
+    "FailedRecord": "failed_record",
     "FailureRateCircuitBreaker": "core.circuit_breaker",
     "Distribution": "metrics.sensors",
     "FlushSummary": "model",

@@ -48,7 +48,7 @@ from aioproducer.serializers import string_serializer
 if TYPE_CHECKING:
     from aioproducer.options import Option
 
-__all__ = ["OPTIONS", "ProducerConfig", "check_hook"]
+__all__ = ["OPTIONS", "ProducerConfig", "check_hooks"]
 
 _log = logging.getLogger(__name__)
 _RECORD_BATCH_OVERHEAD: Final = 61
@@ -284,6 +284,9 @@ class ProducerConfig(SecureOptions):
     on_delivery_error: Callable[..., object] | None = option(
         None, function(), "(error, records): called for failed records that nobody looked at", java=None
     )
+    on_failed: Callable[..., object] | None = option(
+        None, function(), "(error, records): called with the records of each failed batch, keys and values included", java=None
+    )
 
     if TYPE_CHECKING:
 
@@ -475,16 +478,21 @@ def without_content(config: Any) -> Any:
     return config if config is None or isinstance(config, ProducerConfig) else type(config)
 
 
-def check_hook(hook: Callable[..., object] | None) -> None:
-    """Raise ConfigError if `hook` cannot be `on_delivery_error`."""
+def check_hooks(config: ProducerConfig) -> None:
+    """Raise ConfigError if a function cannot be `on_delivery_error` or `on_failed`."""
+    _check_hook("on_delivery_error", config.on_delivery_error, "the number of records")
+    _check_hook("on_failed", config.on_failed, "the records")
+
+
+def _check_hook(name: str, hook: Callable[..., object] | None, second: str) -> None:
     if hook is None:
         return
     if inspect.iscoroutinefunction(hook):
-        raise ConfigError(f"on_delivery_error is a plain function; {hook!r} is a coroutine function")
+        raise ConfigError(f"{name} is a plain function; {hook!r} is a coroutine function")
     try:
         inspect.signature(hook).bind(None, 0)
     except TypeError as error:
-        raise ConfigError(f"on_delivery_error is called with the error and the number of records; {hook!r} does not take these") from error
+        raise ConfigError(f"{name} is called with the error and {second}; {hook!r} does not take these") from error
     # A builtin without a signature.
     except ValueError:
         pass

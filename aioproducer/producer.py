@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, cast, overload
 
 from aioproducer.client_ids import with_client_id
-from aioproducer.config import ProducerConfig, check_hook, without_content
+from aioproducer.config import ProducerConfig, check_hooks, without_content
 from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
@@ -118,7 +118,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
         config = without_content(config)
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
-        check_hook(self.config.on_delivery_error)
+        check_hooks(self.config)
         check_available(cast("Compression", self.config.compression_type))
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from aioproducer.errors import DeliveryError
+from aioproducer.failed_record import FailedRecord
 from aioproducer.interfaces import Dialer, Resolver
 from aioproducer.model import Acks, CircuitEvent, Compression, Headers
 
@@ -80,6 +81,7 @@ class OptionsWithoutSerializers(TypedDict, total=False):
     circuit_breaker_keyed_policy: Literal["strict", "available", "fail_fast"]
     on_circuit_event: Callable[[CircuitEvent], object] | None
     on_delivery_error: Callable[[DeliveryError, int], object] | None
+    on_failed: Callable[[DeliveryError, Sequence[FailedRecord]], object] | None
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     ssl_context: Any
     ssl_truststore_location: str | None

@@ -417,7 +417,7 @@ def test_options_that_can_just_be_together() -> None:
     assert config(buffer_memory=101, batch_size=40).buffer_memory == 101
 
 
-@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error"])
+@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error", "on_failed"])
 def test_functions_are_callable(name: str) -> None:
     """A name in their place is a mistake."""
     assert getattr(config(**{name: len}), name) is len

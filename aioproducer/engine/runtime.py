@@ -223,6 +223,8 @@ class Runtime:
         self._fast_path.here = None
         self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
         self.parts.unhandled_failures.silence()
+        if self.parts.failed_batches is not None:
+            self.parts.failed_batches.silence()
         self.from_thread.forget_fork()
         disown(self.parts.cluster.leave())
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.engine.dropped_producer import DroppedProducer
 from aioproducer.engine.observability.waiting_notice import waiting_notice
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Shutdown", "trouble"]
 
 _log = logging.getLogger(__name__)
+# The least time for which a stop waits for `on_failed`. With the default `close_timeout_ms`, both are less than the 30 s that Kubernetes grants.
+_HAND_OUT_SECONDS: Final = 5.0
 
 
 class Shutdown:
@@ -36,7 +38,6 @@ class Shutdown:
     Attributes:
         is_open: records may be sent.
         failure: the exception that failed the producer; None: it has not failed.
-        ended: waits until the last task has ended.
     """
 
     def __init__(self, config: ProducerConfig, parts: EngineParts, from_thread: ThreadBridge, forget: Callable[[], None]) -> None:
@@ -48,17 +49,25 @@ class Shutdown:
         self._forget = forget
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
-        self.ended: Callable[[], Awaitable[None]] = parts.supervisor.ended
         self._events = parts.instruments.events
         self._is_flushed = False
+        # Until then, a stop waits for `on_failed`.
+        self._until = 0.0
         self._dropped: DroppedProducer | None = None
         # Records that had not ended when the producer failed or was dropped.
         self._lost = 0
 
     @property
     def has_ended(self) -> bool:
-        """Return whether no task is left."""
-        return self._parts.supervisor.has_ended
+        """Return whether no task is left, and `on_failed` has had all records."""
+        failed_batches = self._parts.failed_batches
+        return self._parts.supervisor.has_ended and (failed_batches is None or failed_batches.is_empty)
+
+    async def ended(self) -> None:
+        """Wait until the last task has ended, and then, for a bounded time, until `on_failed` has had the records that failed."""
+        await self._parts.supervisor.ended()
+        if self._parts.failed_batches is not None:
+            await self._parts.failed_batches.handed_out_at_stop(self._until - self._loop.time())
 
     def open(self) -> None:
         """Note that the producer has started."""
@@ -70,7 +79,7 @@ class Shutdown:
 
         Cancellation: the records that are left fail at once, and the tasks end too.
         """
-        until = self._loop.time() + timeout
+        until = self._until = self._loop.time() + timeout
         summary = None
         with waiting_notice(self._loop, lambda: self._notice(until)):
             try:
@@ -114,6 +123,7 @@ class Shutdown:
         `until`: after a complete flush, the time until which a broker may read the bytes that are left in a write buffer. With acks=0,
         a record is acknowledged when its transport takes it.
         """
+        self._until = max(self._until, self._loop.time() + _HAND_OUT_SECONDS)
         self._shut(cause, closes_connections=False)
         try:
             await self._parts.cluster.close_gradually(now=not self._is_flushed)

@@ -39,6 +39,7 @@ from aioproducer.engine.observability.instruments import Instruments
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.sender.drain_schedule import DrainSchedule
+from aioproducer.engine.sender.failed_batches import FailedBatches
 from aioproducer.engine.sender.flushes import Flushes
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
@@ -86,6 +87,7 @@ class EngineParts:
     topic_expiry: TopicExpiry
     topic_expiry_task: TopicExpiryTask
     batch_compressor: BatchCompressor
+    failed_batches: FailedBatches | None
     sender: Sender
     flushes: Flushes
     ids: ProducerIds | None
@@ -179,7 +181,8 @@ def wire(
         if config.circuit_breaker_class is not None
         else None
     )
-    completions = CompletionQueue(guard)
+    failed_batches = FailedBatches(context, pool, schedule.turn) if config.on_failed is not None else None
+    completions = CompletionQueue(guard, failed_batches)
     completion = BatchCompletion(context, partition_queues, pool, completions, ratios, cluster, circuit_break_manager, gate)
     codec = cast("Compression", config.compression_type)
     batch_compressor = BatchCompressor(guard, codec, level_of(config), ratios, completion.fail, in_slices=config.linger_ms == 0)
@@ -229,6 +232,7 @@ def wire(
         topic_expiry,
         topic_expiry_task,
         batch_compressor,
+        failed_batches,
         sender,
         flushes,
         ids,

@@ -6,6 +6,7 @@ They behave as the producer's own deliveries do, and share no code with them: on
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -13,9 +14,12 @@ from contextvars import Context
 from typing import Any, NamedTuple, cast, overload
 
 from aioproducer.errors import DeliveryError, ProducerClosed, UsageError
+from aioproducer.failed_record import FailedRecord
 from aioproducer.model import FlushSummary, Header, HeadersLike, PartitionNumber, RecordMetadata, TimestampMs
 
-__all__ = ["RecordedBatch", "RecordedDeliveries", "RecordedDelivery", "RecordedFromThread", "RecordedSend"]
+__all__ = ["RecordedBatch", "RecordedDeliveries", "RecordedDelivery", "RecordedFromThread", "RecordedSend", "hand_out"]
+
+_log = logging.getLogger(__name__)
 
 
 class RecordedSend(NamedTuple):
@@ -27,6 +31,19 @@ class RecordedSend(NamedTuple):
     value: bytes | None
     timestamp_ms: int
     headers: tuple[Header, ...]
+
+
+def hand_out(loop: asyncio.AbstractEventLoop, hook: Callable[..., object], sent: RecordedSend, error: DeliveryError) -> None:
+    """Have the loop call `on_failed` with a failed record, after `on_delivery_error`, as a producer does. What it raises is logged."""
+    record = FailedRecord(sent.topic, sent.value, sent.key, sent.partition, sent.timestamp_ms, sent.headers, error.persisted)
+
+    def call() -> None:
+        try:
+            hook(error.again(), [record])
+        except Exception as raised:  # noqa: BLE001  (the user's)
+            _log.error("on_failed could not take %r: %r", record, raised, exc_info=raised)
+
+    loop.call_soon(loop.call_soon, call)
 
 
 class RecordedDelivery(asyncio.Future[RecordMetadata]):

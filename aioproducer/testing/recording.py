@@ -41,7 +41,7 @@ from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, Partition
 from aioproducer.producer_options import RecordingArguments, SerializerOf
 from aioproducer.record_validation import check_batch, check_columns, check_partition, check_records
 from aioproducer.records.arrow import Table, check_serializers
-from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend
+from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend, hand_out
 from aioproducer.testing.recorded_arguments import SendArguments, records_of
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
 from aioproducer.timestamp_conversion import seconds_of
@@ -188,14 +188,12 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
             return False
         delivery = self._pending.popleft()
         if isinstance(cause, DeliveryError):
-            delivery.settle(cause)
-            self._on_failed(cause)
+            self._fail(delivery, cause)
             return True
         reason = str(cause) if isinstance(cause, BrokerError) else f"{type(cause).__name__}: {cause}"
         failure = DeliveryError(reason, delivery.sent.topic, delivery.sent.partition, persisted, 1)
         failure.__cause__ = cause
-        delivery.settle(failure)
-        self._on_failed(failure)
+        self._fail(delivery, failure)
         return True
 
     def raise_on(self, method: str, error: BaseException | None, *, times: int | None = None) -> None:
@@ -385,7 +383,9 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
             while self.complete_next():
                 pass
             self._state = "stopped"
-            await asyncio.sleep(0)
+            # `on_failed` is called in the second iteration from here.
+            for _ in range(2):
+                await asyncio.sleep(0)
         if self._client_id_number is not None:
             self._client_id_number.release()
 
@@ -463,6 +463,12 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
             self._is_completing = True
             self._loop.call_soon(self._complete)
         return delivery
+
+    def _fail(self, delivery: RecordedDelivery, failure: DeliveryError) -> None:
+        delivery.settle(failure)
+        self._on_failed(failure)
+        if self.config.on_failed is not None and self._loop is not None:
+            hand_out(self._loop, self.config.on_failed, delivery.sent, failure)
 
     def _take_pending(self) -> list[RecordedDelivery]:
         pending = list(self._pending)

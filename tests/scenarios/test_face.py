@@ -647,11 +647,12 @@ async def test_a_callback_that_raises_harms_no_other(caplog: pytest.LogCaptureFi
     assert logging.ERROR not in [record.levelno for record in caplog.records]
 
 
+@pytest.mark.parametrize("name", ["on_delivery_error", "on_failed"])
 @pytest.mark.parametrize("hook", [7, _coroutine, lambda: None])
-def test_a_hook_that_cannot_be_called_is_refused(hook: Any) -> None:
+def test_a_hook_that_cannot_be_called_is_refused(name: str, hook: Any) -> None:
     """The producer's constructor refuses the hook."""
-    with pytest.raises(ConfigError, match="on_delivery_error"):
-        Producer(on_delivery_error=hook)
+    with pytest.raises(ConfigError, match=name):
+        Producer(**{name: hook})
 
 
 def test_a_record_does_not_show_its_bytes() -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from aioproducer.errors import Persisted
+from aioproducer.failed_record import FailedRecord
 from aioproducer.records.control import ControlType, end_marker
 from aioproducer.records.reader import Record
 from aioproducer.testing.simulation.checker import Logged, Promise, check, read_log
-from aioproducer.testing.simulation.history import End, Fate, History, Sent, Transaction, number_of, value_of
+from aioproducer.testing.simulation.history import End, Fate, HandedOut, History, Sent, Transaction, number_of, value_of
 
 WHERE = ("t", 0)
 STRICT = Promise(keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=10.0)
@@ -37,10 +39,18 @@ def log(*numbers: int | None, **flags: bool) -> list[Logged]:
     return [Logged(offset, number, **flags) for offset, number in enumerate(numbers)]
 
 
+def handed(each: Sent, *, attempts: int = 1, **changed: Any) -> HandedOut:
+    """Return what `on_failed` gets of a failed record, but for what is `changed`."""
+    end = each.ends[0] if each.ends else MAYBE
+    record = FailedRecord("t", value_of(each.number, each.size), each.key, end.partition, 0, (), Persisted(end.persisted))
+    return HandedOut(record._replace(**changed), attempts)
+
+
 def judged(records: list[Sent], logged: list[Logged], promise: Promise = STRICT, **more: Any) -> list[str]:
     history = History(lambda: 0.0)
     history.sent = records
     history.transactions = more.get("transactions", [])
+    history.handed_out = more.get("handed_out", [handed(each) for each in records if each.ends and each.ends[0].error])
     return check(history, {WHERE: logged, ("t", 1): []}, promise, more.get("committed"))
 
 
@@ -101,6 +111,47 @@ def test_records_of_send_many_have_the_places_of_their_call() -> None:
     for order in ((0, 1, 2, 3), (2, 0, 1, 3), (0, 2, 1, 3)):
         assert judged([*many, meanwhile, after], log(*order)) == []
     assert judged([*many, meanwhile, after], log(0, 3, 1, 2))[0].startswith("reordered")
+
+
+# --- what `on_failed` gets
+
+
+DROPPED = End(2.0, 0, -1, "DeliveryError", "no", is_dropped=True)
+CANCELLED = End(2.0, -1, -1, "cancelled", "maybe")
+REFUSED = {"queued_at": None, "refused": "SendTimeout"}
+
+
+@pytest.mark.parametrize(
+    ("record", "logged", "handed_out", "word"),
+    [
+        (sent(0, FAILED), [], [{}], None),
+        (sent(0, FAILED, size=3, key=b"k"), [], [{}], None),
+        (sent(0, MAYBE), [0], [{}], None),
+        (sent(0, MAYBE), [], [{}], None),
+        (sent(0, DROPPED), [], [], None),
+        (sent(0, CANCELLED, is_doubtful=True), [0], [], None),
+        (sent(0, CANCELLED, is_doubtful=True), [], [{"partition": 1}], None),
+        (sent(0, FAILED), [], [], "0 times"),
+        (sent(0, FAILED), [], [{}, {}], "2 times"),
+        (sent(0, DROPPED), [], [{}], "1 times"),
+        (sent(0, ok(0)), [0], [{}], "which was acknowledged"),
+        (sent(0, **REFUSED), [], [{}], "which was not queued (SendTimeout)"),
+        (sent(0, FAILED, size=3), [], [{"value": b"000000"}], "with the bytes of"),
+        (sent(0, FAILED, key=b"k"), [], [{"key": None}], "with the bytes of"),
+        (sent(0, FAILED), [], [{"headers": (("a", None),)}], "with the bytes of"),
+        (sent(0, FAILED), [], [{"topic": "u"}], "with the bytes of"),
+        (sent(0, FAILED), [], [{"partition": 1}], "and its delivery ended with"),
+        (sent(0, FAILED), [], [{"persisted": Persisted.MAYBE}], "and its delivery ended with"),
+        (sent(0, CANCELLED, is_doubtful=True), [0], [{"persisted": Persisted.NO}], "persisted=no, and is in the log"),
+        (sent(0, MAYBE), [], [{"attempts": 0}], "was never sent"),
+        (sent(0, ok(0)), [0], [{"value": b"none"}], "is no record of this run"),
+    ],
+)
+def test_what_is_handed_out(record: Sent, logged: list[int], handed_out: list[dict[str, Any]], word: str | None) -> None:
+    """Each failed record once, with its own bytes and the truth about the log; no acknowledged one, and none that was not queued."""
+    violations = judged([record], log(*logged), handed_out=[handed(record, **changed) for changed in handed_out])
+    assert [violation.startswith("handed out") for violation in violations] == [True] * len(violations)
+    assert (word is None and not violations) or any(str(word) in violation for violation in violations)
 
 
 # --- transactions

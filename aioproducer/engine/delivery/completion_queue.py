@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproducer.engine.delivery.chosen_build import wake
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.delivery.produce_request_result import Call, Calls, DeliveryContext, ProduceRequestResult
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.errors import DeliveryError
 
 __all__ = ["CompletionQueue"]
 
@@ -101,12 +102,27 @@ class _Waiters:
         return not self.has_callbacks and self._woken >= len(self.futures)
 
 
+class FailureObserver(Protocol):
+    """Gets the batches that fail, for the user's `on_failed`."""
+
+    def add(self, batch: Any, error: DeliveryError) -> None:
+        """Note that `batch` fails with `error`; it still has its payload."""
+
+    async def handed_out(self) -> None:
+        """Wait until `on_failed` has had all batches that have failed so far."""
+
+
 class CompletionQueue:
-    """Holds the callbacks and tasks that wait for ended batches, in the order of the batches' ends."""
+    """Holds the callbacks and tasks that wait for ended batches, in the order of the batches' ends.
 
-    __slots__ = ("_due", "_loop", "_queue")
+    Attributes:
+        failed_batches: hands the records of failed batches to the user's function; None: the user has none.
+    """
 
-    def __init__(self, loop: AbstractEventLoop | GuardedLoop) -> None:
+    __slots__ = ("_due", "_loop", "_queue", "failed_batches")
+
+    def __init__(self, loop: AbstractEventLoop | GuardedLoop, failed_batches: FailureObserver | None = None) -> None:
+        self.failed_batches = failed_batches
         self._loop = loop
         self._queue: deque[_Waiters] = deque()
         self._due: Handle | None = None

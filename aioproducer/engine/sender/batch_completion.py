@@ -111,6 +111,7 @@ class BatchCompletion:
         self._loop = context.loop
         self._partition_queues = partition_queues
         self.attempts: ProduceAttempts = ProduceAttempts(partition_queues)
+        self._failed_batches = completions.failed_batches
         self._ratios = ratios
         self._cluster = cluster
         self._backoff = context.backoff
@@ -287,6 +288,8 @@ class BatchCompletion:
         self._recorder.failed(self._loop.time(), batch, cause)
         if self.transaction is not None:
             self.transaction.on_failure(batch, error)
+        if self._failed_batches is not None:
+            self._failed_batches.add(batch, error)
         batch.result.fail(error)
         self._finish(batch)
 

@@ -27,13 +27,14 @@ class Flushes:
         self._recorder = context.instruments.recorder
         self._partition_queues = partition_queues
         self._completion = completion
+        self._failed_batches = completion.completions.failed_batches
         self._admission = admission
         self._sender = sender
 
     async def flush(self, timeout: float | None) -> FlushSummary:
         """Send all records now, and wait until the queued records and the pending sends have ended, at most `timeout` seconds.
 
-        Returns how many records were acknowledged, failed, or are left.
+        `on_failed` has had the records that failed, unless the time was over. Returns how many records were acknowledged, failed, or are left.
         """
         with self._recorder.spent("flush-time"):
             return await self._flush(timeout)
@@ -49,6 +50,8 @@ class Flushes:
                 flush = self._start(done)
                 if flush.pending:
                     await done.wait()
+                if self._failed_batches is not None:
+                    await self._failed_batches.handed_out()
         # The summary says how many records are pending.
         except TimeoutError:
             pass

@@ -29,7 +29,19 @@ if TYPE_CHECKING:
     from aioproducer.net.connection import Connection
     from aioproducer.records.reader import Record
 
-__all__ = ["NEWEST", "Parcel", "attributes_of", "check_brokers", "head", "level_of", "magic_of", "pack", "produce_version", "unpack"]
+__all__ = [
+    "NEWEST",
+    "Parcel",
+    "attributes_of",
+    "check_brokers",
+    "head",
+    "level_of",
+    "magic_of",
+    "pack",
+    "produce_version",
+    "records_of",
+    "unpack",
+]
 
 # The magic of record batches, from Produce 3 on.
 NEWEST: Final = 2
@@ -132,7 +144,7 @@ def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> b
         return compress(codec, unpack(parcel, codec), level)
     try:
         builder = RecordBatchWriter(magic=magic, codec=codec, level=level)
-        for record in _records(parcel, codec):
+        for record in records_of(parcel, codec):
             builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         return builder.build()
     except UsageError as error:
@@ -149,13 +161,13 @@ def unpack(parcel: Parcel, codec: Compression) -> bytes:
     base = parcel.base_timestamp
     no_headers = encode_headers(())
     written = []
-    for index, record in enumerate(_records(parcel, codec)):
+    for index, record in enumerate(records_of(parcel, codec)):
         delta = record.timestamp_ms - base if record.timestamp_ms != NO_TIMESTAMP else 0
         written.append(encode_record(index, delta, record.key, record.value, no_headers))
     return b"".join(written)
 
 
-def _records(parcel: Parcel, codec: Compression) -> list[Record]:
+def records_of(parcel: Parcel, codec: Compression) -> list[Record]:
     """Return the records of a parcel, read back from the bytes that this client wrote."""
     if parcel.magic == NEWEST:
         raw = unpack(parcel, codec)

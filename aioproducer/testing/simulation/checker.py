@@ -1,7 +1,8 @@
 """Checks a history against the logs, as Jepsen's Kafka test does: returns the violations, without side effects.
 
 It finds records that are lost, misplaced, duplicated, reordered, written though certainly not, never ended or ended twice. It finds
-transactions that are aborted yet visible, torn or undecided. It checks only what the settings promise (`Promise`).
+transactions that are aborted yet visible, torn or undecided, and records that `on_failed` got wrongly, or did not get. It checks only what
+the settings promise (`Promise`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.records.control import ControlType, control_record
-from aioproducer.testing.simulation.history import Fate, number_of
+from aioproducer.testing.simulation.history import Fate, number_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+    from aioproducer.failed_record import FailedRecord
     from aioproducer.records.reader import RecordBatch
-    from aioproducer.testing.simulation.history import History, Sent, Transaction
+    from aioproducer.testing.simulation.history import HandedOut, History, Sent, Transaction
 
 __all__ = ["Logged", "Promise", "check", "read_log"]
 
@@ -86,6 +88,8 @@ def check(history: History, logs: Mapping[tuple[str, int], Sequence[Logged]], pr
         *_undecided(logs),
         *_transactions(history.transactions, logs),
         *_offsets(history.transactions, committed),
+        *_handed_out(history.sent, history.handed_out, logs),
+        *_kept_back(history.sent, history.handed_out),
     ]
 
 
@@ -213,3 +217,44 @@ def _torn(transaction: Transaction, visible: Container[int | None]) -> Iterator[
         yield f"torn: transaction {transaction.number} was committed, and {missing[0]} is not visible"
     elif seen:
         yield f"torn: of transaction {transaction.number}, {seen[0]} is visible and {missing[0]} is not"
+
+
+def _handed_out(sent: Sequence[Sent], handed_out: Iterable[HandedOut], logs: Mapping[tuple[str, int], Sequence[Logged]]) -> Iterator[str]:
+    """Check each record that `on_failed` got: it failed, it has its own bytes, and its `persisted` is true."""
+    written = {logged.number for log in logs.values() for logged in log}
+    for handed in handed_out:
+        record = handed.record
+        number = number_of(record.value)
+        if number is None or number >= len(sent):
+            yield f"handed out: {record} is no record of this run"
+            continue
+        each = sent[number]
+        own = each.topic, value_of(number, each.size), each.key, ()
+        if own != (record.topic, record.value, record.key, record.headers):
+            yield f"handed out: {each}, with the bytes of {record}"
+        if record.persisted == "no" and number in written:
+            yield f"handed out: {each} with persisted=no, and is in the log"
+        if record.persisted != "no" and not handed.attempts:
+            yield f"handed out: {each} with persisted={record.persisted}, and was never sent"
+        yield from _wrongly(each, record)
+
+
+def _wrongly(each: Sent, record: FailedRecord) -> Iterator[str]:
+    """Yield a violation if the outcome that the user got of a record is another one than that which `on_failed` got."""
+    if each.is_acknowledged:
+        yield f"handed out: {each}, which was acknowledged"
+    elif each.refused and not each.is_doubtful:
+        yield f"handed out: {each}, which was not queued ({each.refused})"
+    elif each.ends and not each.is_doubtful and (each.ends[0].partition, each.ends[0].persisted) != (record.partition, record.persisted):
+        yield f"handed out: {each} as {record}, and its delivery ended with {each.ends[0]}"
+
+
+def _kept_back(sent: Iterable[Sent], handed_out: Iterable[HandedOut]) -> Iterator[str]:
+    """Check that `on_failed` got each failed record once, but for those that were dropped with their transaction."""
+    times = Counter(number_of(handed.record.value) for handed in handed_out)
+    for each in sent:
+        if times[each.number] > 1:
+            yield f"handed out: {each}, {times[each.number]} times"
+        has_failed = bool(each.ends) and not each.is_acknowledged and not each.is_doubtful
+        if has_failed and times[each.number] != (not each.ends[0].is_dropped):
+            yield f"handed out: {each}, {times[each.number]} times, and its delivery ended with {each.ends[0]}"

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from aioproducer.errors import DeliveryError, KafkaError, Persisted
+from aioproducer.errors import DeliveryError, KafkaError, Persisted, TransactionError
 from aioproducer.model import Record
 from aioproducer.testing.simulation.history import End, Fate, History, Sent, Transaction, value_of
 
@@ -61,7 +61,7 @@ class Client:
 
     async def send(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
         """Call `Producer.send` with a value of `size` + 6 bytes. Returns the delivery; errors and cancellation as `Producer.send`."""
-        sent = self._called(topic, partition)
+        sent = self._called(topic, partition, size, key)
         try:
             delivery = await self._bounded("send", self.producer.send(topic, value_of(sent.number, size), key, partition=partition))
         except BaseException as error:
@@ -72,7 +72,7 @@ class Client:
 
     def send_nowait(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
         """Call `Producer.send_nowait` with a value of `size` + 6 bytes. Returns the delivery."""
-        sent = self._called(topic, partition)
+        sent = self._called(topic, partition, size, key)
         try:
             delivery = self.producer.send_nowait(topic, value_of(sent.number, size), key, partition=partition)
         except KafkaError as error:
@@ -83,7 +83,7 @@ class Client:
 
     async def send_many(self, topic: str, count: int, *, size: int = 0, partition: int | None = None) -> Any:
         """Call `Producer.send_many` with `count` records. Returns the deliveries."""
-        many = [self._called(topic, partition) for _ in range(count)]
+        many = [self._called(topic, partition, size) for _ in range(count)]
         records = [Record(value_of(sent.number, size), partition=partition) for sent in many]
         deliveries: Sequence[Any] = ()
         try:
@@ -179,10 +179,10 @@ class Client:
 
     # --- recording
 
-    def _called(self, topic: str, partition: int | None) -> Sent:
+    def _called(self, topic: str, partition: int | None, size: int, key: bytes | None = None) -> Sent:
         history = self.history
         call = history.next_call()
-        sent = Sent(len(history.sent), topic, partition, call, call, self._loop.time(), transaction=self.transaction)
+        sent = Sent(len(history.sent), topic, partition, call, call, self._loop.time(), size, key, transaction=self.transaction)
         history.sent.append(sent)
         if self.transaction is not None:
             self.transaction.records.append(sent)
@@ -213,7 +213,8 @@ class Client:
             metadata = delivery.result()
             return End(now, metadata.partition, metadata.offset)
         persisted = error.persisted if isinstance(error, DeliveryError) else Persisted.MAYBE
-        return End(now, getattr(error, "partition", -1), -1, f"{type(error).__name__}: {error}", persisted)
+        is_dropped = isinstance(error.__cause__, TransactionError)
+        return End(now, getattr(error, "partition", -1), -1, f"{type(error).__name__}: {error}", persisted, is_dropped)
 
     async def _bounded(self, what: str, call: Awaitable[Any]) -> Any:
         began = self._loop.time() - self._jumped()

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["End", "Event", "Fate", "History", "Sent", "Transaction", "number_of", "value_of"]
+    from aioproducer.errors import DeliveryError
+    from aioproducer.failed_record import FailedRecord
+
+__all__ = ["End", "Event", "Fate", "HandedOut", "History", "Sent", "Transaction", "number_of", "value_of"]
 
 _DIGITS: Final = 6
 
@@ -32,13 +35,24 @@ class Event(NamedTuple):
 
 
 class End(NamedTuple):
-    """Holds a delivery's outcome: the `offset` of an acknowledged record (-1: unknown), else `error`, and `persisted`: no, maybe or yes."""
+    """Holds a delivery's outcome: the `offset` of an acknowledged record (-1: unknown), else `error`, and `persisted`: no, maybe or yes.
+
+    `is_dropped`: its transaction dropped it, so that `on_failed` does not get it.
+    """
 
     at: float
     partition: int
     offset: int
     error: str = ""
     persisted: str = "yes"
+    is_dropped: bool = False
+
+
+class HandedOut(NamedTuple):
+    """Holds one record that `on_failed` got, and how often its batch had been sent."""
+
+    record: FailedRecord
+    attempts: int
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +63,7 @@ class Sent:
         number: the record's number in the run; its value begins with it.
         first, last: the range of call numbers in which it was sent: equal for `send`, from call to return for `send_many`.
         partition: the requested partition, if there is one.
+        size, key: its value has `size` bytes of padding.
         queued_at: when its `send` returned.
         refused: name of the error that kept it from the queue, a cancellation included.
         is_doubtful: whether it is unknown if it was queued: its handle was cancelled.
@@ -61,6 +76,8 @@ class Sent:
     first: int
     last: int
     called_at: float
+    size: int = 0
+    key: bytes | None = None
     queued_at: float | None = None
     refused: str = ""
     is_doubtful: bool = False
@@ -98,6 +115,7 @@ class History:
         self.events: list[Event] = []
         self.sent: list[Sent] = []
         self.transactions: list[Transaction] = []
+        self.handed_out: list[HandedOut] = []
         self.calls: int = 0
         self.overdue: list[str] = []
         """Descriptions of the calls that exceeded their limit."""
@@ -106,6 +124,12 @@ class History:
     def tell(self, who: str, what: str) -> None:
         """Add one event."""
         self.events.append(Event(self.now(), who, what))
+
+    def hand_out(self, error: DeliveryError, records: Sequence[FailedRecord]) -> None:
+        """Add the records of a failed batch: the producers' `on_failed`."""
+        self.handed_out += [HandedOut(record, error.attempts) for record in records]
+        numbers = " ".join(str(number_of(record.value)) for record in records)
+        self.tell("on_failed", f"{error.topic}-{error.partition}: {numbers} (persisted={error.persisted})")
 
     def next_call(self) -> int:
         """Return the next call number; numbers follow the order in which the calls first ran."""

@@ -248,7 +248,13 @@ class _Run:
         # A default client id has a process-wide number of varying length. Cuts happen at byte counts,
         # so with it a run would not depend on its seed alone.
 
-        fixed = {"client_id": "aioproducer", "dialer": world.network, "chance": chance, "wall_clock": world.wall_clock}
+        fixed = {
+            "client_id": "aioproducer",
+            "dialer": world.network,
+            "chance": chance,
+            "wall_clock": world.wall_clock,
+            "on_failed": self._history.hand_out,
+        }
         tokens = token_function(
             self._plan.security.token_seconds, asyncio.get_running_loop().time, world.wall_clock, lambda: world.token_trouble
         )

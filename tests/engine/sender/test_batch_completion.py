@@ -29,7 +29,7 @@ class Ends:
         self.freed: list[Any] = []
         parts = self.parts
         beside: Any = (
-            SimpleNamespace(add=self.completed.append),
+            SimpleNamespace(add=self.completed.append, failed_batches=None),
             SimpleNamespace(retract=lambda topic, _codec, _ratio: self.too_large.append(topic)),
             SimpleNamespace(node=lambda _node_id: None),
             SimpleNamespace(freed=self.freed.append),

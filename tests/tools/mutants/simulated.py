@@ -252,4 +252,28 @@ SIMULATED: tuple[Simulated, ...] = (
         "for at in choices])",
         "for at in range(len(queues))])",
     ),
+    Simulated(
+        "a-batch-that-is-sent-again-is-handed-out",
+        "engine/sender/batch_completion.py",
+        "            self._recorder.retried(now, batch)\n",
+        "            self._recorder.retried(now, batch)\n            self._failed_batches.add(batch, DeliveryError('', batch.queue.topic, batch.queue.partition, fate(batch), batch.attempts))\n",
+    ),
+    Simulated(
+        "what-may-be-written-is-handed-out-as-no",
+        "engine/sender/failed_batches.py",
+        "record.headers, error.persisted)",
+        "record.headers, type(error.persisted).NO)",
+    ),
+    Simulated(
+        "what-a-stop-fails-is-not-handed-out",
+        "engine/sender/failed_batches.py",
+        "if self._is_silent or isinstance",
+        'if self._is_silent or error.code == "ABORTED" or isinstance',
+    ),
+    Simulated(
+        "the-last-record-of-a-failed-batch-is-kept-back",
+        "engine/sender/failed_batches.py",
+        "        records = records_of(parcel, codec)\n",
+        "        records = records_of(parcel, codec)[: max(parcel.record_count - 1, 1)]\n",
+    ),
 )
