@@ -104,7 +104,10 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("this client tells brokers no metrics (KIP-714); leave it out", ("enable.metrics.push",)),
     ("memory is bounded in bytes, by buffer_memory", ("queue.buffering.max.messages", "queued.max.messages.kbytes")),
     ("batches are bounded in bytes, by batch_size", ("batch.num.messages",)),
-    ("await the delivery, or give on_delivery_error", ("dr_cb", "dr_msg_cb", "on_delivery", "delivery.report.only.error", "opaque")),
+    (
+        "await the delivery, or give on_failed, which gets the records that failed",
+        ("dr_cb", "dr_msg_cb", "on_delivery", "delivery.report.only.error", "opaque"),
+    ),
     ("errors are raised where they happen; give on_delivery_error for records that nobody looks at", ("error_cb", "throttle_cb")),
     (
         "use logging.getLogger('aioproducer')",

@@ -434,6 +434,7 @@ def test_functions_are_callable(name: str) -> None:
         ("value_serializer", "await in your code, before `send`"),
         ("partitioner", "it is called between two steps of the loop"),
         ("on_delivery_error", "it is called between two steps of the loop"),
+        ("on_failed", "it is called between two steps of the loop"),
     ],
 )
 def test_functions_are_plain(name: str, advice: str) -> None:

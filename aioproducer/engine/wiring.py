@@ -181,15 +181,14 @@ def wire(
         if config.circuit_breaker_class is not None
         else None
     )
-    failed_batches = FailedBatches(context, pool, schedule.turn) if config.on_failed is not None else None
+    failed_batches = _failed_batches(context, pool, schedule)
     completions = CompletionQueue(guard, failed_batches)
     completion = BatchCompletion(context, partition_queues, pool, completions, ratios, cluster, circuit_break_manager, gate)
     codec = cast("Compression", config.compression_type)
     batch_compressor = BatchCompressor(guard, codec, level_of(config), ratios, completion.fail, in_slices=config.linger_ms == 0)
     sender = Sender(context, schedule, partition_queues, completion, batch_compressor, admission, cluster, updater)
     flushes = Flushes(context, partition_queues, completion, admission, sender)
-    is_numbered = config.is_idempotent and gate is None
-    ids = ProducerIds(context, cluster, sender, is_identity_needed) if is_numbered else None
+    ids = ProducerIds(context, cluster, sender, is_identity_needed) if config.is_idempotent and gate is None else None
     transaction_manager = (
         TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
     )
@@ -247,6 +246,11 @@ def wire(
 def _token_keeper(settings: NetSettings) -> TokenKeeper | None:
     """Return what keeps the bearer token; None: connections have none."""
     return None if settings.security is None else settings.security.tokens
+
+
+def _failed_batches(context: EngineContext, pool: BufferPool, schedule: DrainSchedule) -> FailedBatches | None:
+    """Return what hands the records of failed batches to `on_failed`; None: the user has none."""
+    return FailedBatches(context, pool, schedule.turn) if context.config.on_failed is not None else None
 
 
 def _availability(config: ProducerConfig, view: ClusterMetadata, instruments: Instruments) -> Availability:

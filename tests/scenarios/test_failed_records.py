@@ -259,6 +259,20 @@ async def test_the_bytes_stay_counted_until_the_call() -> None:
 
 
 @jumping
+async def test_a_send_that_waits_is_served_after_the_call() -> None:
+    """Nothing else happens then that would serve it."""
+    failed = Failed()
+    async with running(on_failed=failed, buffer_memory=24_000, max_block_ms=10_000, batch_max_size=16_384) as (cluster, producer):
+        await producer.partitions_for("orders")
+        cluster.fail("Produce", "POLICY_VIOLATION")
+        await producer.send("orders", bytes(14_000), partition=0)
+        began = asyncio.get_running_loop().time()
+        await producer.send_and_wait("orders", bytes(14_000), partition=1)
+        assert len(failed.values) == 1
+        assert asyncio.get_running_loop().time() == began
+
+
+@jumping
 async def test_records_that_were_never_queued_are_not_handed_out() -> None:
     """Their caller has them: `send` raised."""
     failed = Failed()

@@ -15,6 +15,7 @@ from aioproducer import (
     BufferExhausted,
     DeliveryError,
     DeliveryTimeout,
+    FailedRecord,
     KafkaError,
     MetadataTimeout,
     Persisted,
@@ -27,7 +28,7 @@ from aioproducer.testing import RecordingProducer
 from aioproducer.testing.recorded import RecordedSend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 pytestmark = pytest.mark.asyncio
 
@@ -226,6 +227,27 @@ async def test_a_failure_that_nobody_looked_at() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert [(error.topic, count) for error, count in heard] == [("unseen", 1)]
+
+
+async def test_a_failed_record_is_handed_out(caplog: pytest.LogCaptureFixture) -> None:
+    """`on_failed` gets it as a producer's does, after `on_delivery_error`, also at the end. What it raises is logged."""
+    heard: list[object] = []
+
+    def hook(error: DeliveryError, records: Sequence[FailedRecord]) -> None:
+        heard.append((error.persisted, *records))
+        raise OSError
+
+    producer: RecordingProducer[bytes, bytes] = RecordingProducer.started(
+        auto_complete=False, on_delivery_error=lambda _error, count: heard.append(count), on_failed=hook, partitions={"t": 2}
+    )
+    await producer.send("t", b"v", b"k", 1, 7, {"a": "b"})
+    await producer.send("t", b"acknowledged")
+    producer.fail_next(persisted=Persisted.MAYBE)
+    gc.collect()
+    await producer.stop()
+    record = FailedRecord("t", b"v", b"k", 1, 7, (("a", b"b"),), Persisted.MAYBE)
+    assert heard == [1, (Persisted.MAYBE, record)]
+    assert "on_failed could not take <FailedRecord for t-1 of 7, persisted=maybe: 1 headers>: OSError()" in caplog.text
 
 
 async def test_flush_and_stop_complete_what_is_pending() -> None:

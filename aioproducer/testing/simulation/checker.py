@@ -232,11 +232,17 @@ def _handed_out(sent: Sequence[Sent], handed_out: Iterable[HandedOut], logs: Map
         own = each.topic, value_of(number, each.size), each.key, ()
         if own != (record.topic, record.value, record.key, record.headers):
             yield f"handed out: {each}, with the bytes of {record}"
-        if record.persisted == "no" and number in written:
-            yield f"handed out: {each} with persisted=no, and is in the log"
-        if record.persisted != "no" and not handed.attempts:
-            yield f"handed out: {each} with persisted={record.persisted}, and was never sent"
+        yield from _untrue(each, handed, is_written=number in written)
         yield from _wrongly(each, record)
+
+
+def _untrue(each: Sent, handed: HandedOut, *, is_written: bool) -> Iterator[str]:
+    """Yield a violation if `persisted` is not true: `no` of a record in the log, `maybe` of one that was never sent."""
+    persisted = handed.record.persisted
+    if persisted == "no" and is_written:
+        yield f"handed out: {each} with persisted=no, and is in the log"
+    if persisted != "no" and not handed.attempts:
+        yield f"handed out: {each} with persisted={persisted}, and was never sent"
 
 
 def _wrongly(each: Sent, record: FailedRecord) -> Iterator[str]:
