@@ -212,15 +212,12 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", name="types")
 def types_(session: nox.Session) -> None:
-    """mypy, strict."""
+    """Mypy and basedpyright, strict, of the examples and the pages' blocks, too; what has no known type; what an editor offers."""
+    run(session, "python", "-m", "tests.tools.doc_blocks", "build/doc_blocks")
     run(session, "mypy")
-
-
-@nox.session(reuse_venv=True)
-def pyright(session: nox.Session) -> None:
-    """What pyright makes of the face. In an environment of its own: it brings Node with it, which nothing else needs."""
-    session.install("pyright[nodejs]==1.1.414")
-    session.run("pyright", "--pythonpath", str(shared(session) / "python"), "tests/test_types.py", "tests/mistyped.py")
+    run(session, "mypy", "build/doc_blocks")
+    run(session, "basedpyright", "--pythonpath", str(shared(session) / "python"))
+    run(session, "python", "-m", "tests.tools.typed_face")
 
 
 @nox.session(reuse_venv=True)

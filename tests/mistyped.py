@@ -1,4 +1,4 @@
-"""Mistakes that mypy and pyright report: each `type: ignore` is an error where its line has none (`nox -s types pyright`). Nothing runs it."""
+"""Mistakes that mypy and pyright report: each `type: ignore` is an error where its line has none (`nox -s types`). Nothing runs it."""
 
 # pyright: strict
 # pyright: reportUnnecessaryTypeIgnoreComment=true

@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+from tests.tools import doc_blocks
+
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
 
@@ -73,6 +75,18 @@ def test_the_table_of_a_transactions_errors_is_up_to_date() -> None:
     """docs/topics/transactions.md says what the table is now: `python docs/topics/make_transactions.py`."""
     made = runpy.run_path(str(ROOT / "docs/topics/make_transactions.py"))
     assert (ROOT / "docs/topics/transactions.md").read_text(encoding="utf-8") == made["page"]()
+
+
+def test_each_block_says_what_it_uses(tmp_path: pathlib.Path) -> None:
+    """Each Python block of a page is a module for type checkers (`nox -s types`), on the lines of its page; a name that nothing makes is refused."""
+    assert doc_blocks.write(tmp_path) == len(doc_blocks.blocks()) == len(list(tmp_path.iterdir())) > 40
+    [first, *_] = doc_blocks.blocks()
+    page = (ROOT / first.page).read_text(encoding="utf-8").splitlines()
+    assert (tmp_path / f"{first.name}.py").read_text(encoding="utf-8").splitlines()[first.line :] == page[first.line :][
+        : first.code.count("\n")
+    ]
+    with pytest.raises(NameError, match=r"docs/page.md:3: unheard_of: declare it"):
+        doc_blocks.module(doc_blocks.Block("docs/page.md", 3, "await producer.send(unheard_of)\n"), frozenset({"producer"}))
 
 
 def test_the_readme_names_every_example() -> None:

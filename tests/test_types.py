@@ -1,4 +1,4 @@
-"""Types of the public interface: mypy and pyright check each `assert_type` (`nox -s types pyright`).
+"""Types of the public interface: mypy and pyright check each `assert_type` (`nox -s types`).
 
 When run, it is many users' first snippet.
 """
@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import sys
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, assert_type, get_args, get_origin, get_type_hints
 
+import pydantic
 import pytest
+import typing_extensions
 
 import aioproducer
+import aioproducer.testing
 from aioproducer import (
     AnyProducer,
     ConsumerGroupMetadata,
@@ -43,7 +47,7 @@ from aioproducer.producer_options import ProducerArguments, ProducerOptions, Rec
 from aioproducer.testing import FakeCluster, RecordingProducer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 
 @pytest.mark.asyncio
@@ -93,8 +97,9 @@ async def test_the_face_has_types() -> None:
 
 
 def hinted() -> list[tuple[str, Any]]:
-    """Return the public functions and methods of `aioproducer`, and of the recording producer."""
-    named = [(name, getattr(aioproducer, name)) for name in aioproducer.__all__] + [("RecordingProducer", RecordingProducer)]
+    """Return the public functions and methods of `aioproducer` and of `aioproducer.testing`."""
+    modules = (aioproducer, aioproducer.testing)
+    named = [(name, getattr(module, name)) for module in modules for name in module.__all__]
     functions = [(name, thing) for name, thing in named if inspect.isroutine(thing)]
     for kind, thing in named:
         if inspect.isclass(thing):
@@ -119,7 +124,57 @@ INTERNAL = {
     "RecordedBatch": "a test's `ReadyBatch`",
     "RecordedDelivery": "a test's `Delivery`",
     "RecordedDeliveries": "a test's `Deliveries`",
+    "Authenticator": "`FakeCluster.remember_authentication` is called by the connections of the fake",
+    "RequestHeader": "so is `remember_request`",
+    "Handler": "so is `handler`",
+    "_End": "`FaultProxy.welcome` and `forget` are called by the proxy's connections",
+    "FakeBroker": "`FakeCluster.add_broker` makes one",
+    "Hang": "`FakeCluster.hang` makes one",
+    "PartitionLog": "`FakeCluster.log` returns one",
+    "Record": "`FakeCluster.records` returns those of a log",
+    "Request": "`FakeCluster.requests` returns them",
+    "ServerCertificate": "`CertificateAuthority.server` makes one",
+    "Authority": "a protocol that `CertificateAuthority` has",
+    "ServerCertificates": "`KafkaSecurity.settings` is called by a `KafkaServer`",
+    "BrokerKerberos": "a `Kdc` makes one",
 }
+
+
+def provided(function: Callable[..., Any], values: dict[type, Any]) -> Any:
+    """Return what `function` makes of the values that its hints ask for: containers of dependencies work so."""
+    hints = get_type_hints(function)
+    made = function(**{name: values[hint] for name, hint in hints.items() if name != "return" and hint in values})
+    assert hints["return"] in {type(made), type(None)} or isinstance(made, hints["return"])
+    return made
+
+
+@pytest.mark.asyncio
+async def test_a_container_can_make_a_producer() -> None:
+    """It reads the hints of a function that a user wrote, and those of a class's constructor."""
+
+    def orders(config: ProducerConfig) -> Producer:
+        return Producer(config)
+
+    config = ProducerConfig(linger_ms=7)
+    assert provided(orders, {ProducerConfig: config}).config.linger_ms == 7
+    hints = get_type_hints(Producer.__init__)
+    assert hints["config"] == ProducerConfig | None
+    assert get_type_hints(RecordingProducer.__init__)["config"] == ProducerConfig | None
+
+
+@pytest.mark.asyncio
+async def test_settings_may_have_options_as_a_field() -> None:
+    """pydantic checks a field of type `ProducerOptions` by it, and what it read makes a producer."""
+    # before Python 3.12 pydantic takes those of typing_extensions alone
+    typed_dict: Any = typing_extensions.TypedDict
+    is_taken = sys.version_info >= (3, 12)
+    options = ProducerOptions if is_taken else typed_dict("ProducerOptions", get_type_hints(ProducerOptions), total=False)
+    settings: Any = pydantic.create_model("Settings", kafka=(options, ...))
+    read = settings.model_validate({"kafka": {"bootstrap_servers": "kafka:9092", "linger_ms": 7, "acks": "all"}})
+    config = Producer(ProducerConfig(**read.kafka)).config
+    assert (config.bootstrap_servers, config.linger_ms) == (("kafka:9092",), 7)
+    with pytest.raises(pydantic.ValidationError, match="acks"):
+        settings.model_validate({"kafka": {"acks": "some"}})
 
 
 def classes_of(hint: Any) -> Iterator[type]:
@@ -132,7 +187,7 @@ def classes_of(hint: Any) -> Iterator[type]:
 
 def test_no_internal_type_is_in_a_public_signature() -> None:
     """A user can name what is taken and given."""
-    public = {getattr(module, name) for module in (aioproducer, aioproducer.errors) for name in module.__all__}
+    public = {getattr(module, name) for module in (aioproducer, aioproducer.errors, aioproducer.testing) for name in module.__all__}
     named = {one for _, function in hinted() for hint in get_type_hints(function).values() for one in classes_of(hint)}
     assert {one.__name__ for one in named if one.__module__.startswith("aioproducer") and one not in public} == set(INTERNAL)
 

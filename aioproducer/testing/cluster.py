@@ -16,30 +16,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Self, TypeAlias
 
+from aioproducer.records.reader import Record
 from aioproducer.testing.broker import FakeBroker
-from aioproducer.testing.fault_scripting import Trouble
+from aioproducer.testing.fault_scripting import H, Trouble
 from aioproducer.testing.groups import Groups
 from aioproducer.testing.handlers import HANDLERS
+from aioproducer.testing.handlers.handler import Handler
+from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.memory import MemoryNetwork
 from aioproducer.testing.releases import NEWEST, ranges
 from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, Request, TlsFailure, Violation
+from aioproducer.testing.security.authenticator import Authenticator
 from aioproducer.testing.security.cluster_security import ClusterSecurity
 from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.testing.topics import Topics
 from aioproducer.testing.transactions import Transactions
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from aioproducer.records.reader import Record
-    from aioproducer.testing.fault_scripting import H
-    from aioproducer.testing.handlers.handler import Handler
-    from aioproducer.testing.log import PartitionLog
-    from aioproducer.testing.security.authenticator import Authenticator
-    from aioproducer.wire.frame import RequestHeader
+from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["FakeCluster", "Isolation", "Request", "Violation"]
 

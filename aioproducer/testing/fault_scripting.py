@@ -6,19 +6,15 @@ requests. Faults apply in the order in which they were scripted (`faults` has th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Container, Mapping
+from typing import Any, TypeVar
 
 from aioproducer.testing import corrupt_responses
-from aioproducer.testing.faults import Faults, Hang, Rule
+from aioproducer.testing.call import Context
+from aioproducer.testing.corrupt_responses import Spoil
+from aioproducer.testing.faults import Faults, Hang, Kind, Rule, When
 from aioproducer.testing.security.scram_spoils import scram_changes
 from aioproducer.testing.security.tls_stream import TlsSpoil
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
-
-    from aioproducer.testing.call import Context
-    from aioproducer.testing.corrupt_responses import Spoil
-    from aioproducer.testing.faults import Kind, When
 
 __all__ = ["Trouble"]
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 __all__ = ["JumpingLoop", "run_jumping"]
 

@@ -20,7 +20,10 @@ import contextlib
 import random
 import signal
 import socket
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
 
 from aioproducer import jars
 from aioproducer.errors import TransportError, broker_error
@@ -28,12 +31,6 @@ from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_node import HOST, KafkaNode, KafkaServerFailed, PortTakenError, Tools, fetched, new_cluster_id
 from aioproducer.testing.kafka_server import ATTEMPTS, SMALL, until_alive
 from aioproducer.testing.proxy import FaultProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
 __all__ = ["KafkaCluster", "steady_ports"]
 

@@ -25,15 +25,15 @@ It needs the extra `crypto`, and Kafka 3.5 or newer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+from aioproducer.testing.kdc import BrokerKerberos
 
+if TYPE_CHECKING:
     from aioproducer.testing.certificates import Certificate, CertificateAuthority, CertificateFiles
-    from aioproducer.testing.kdc import BrokerKerberos
 
 __all__ = ["ADVERTISED_HOST", "LISTENERS", "KafkaSecurity", "Listener", "OidcValidator", "ServerCertificates"]
 

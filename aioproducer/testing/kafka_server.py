@@ -10,22 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
 from aioproducer import jars
 from aioproducer.errors import TransportError
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_admin import SecurityAdmin, run_tool
 from aioproducer.testing.kafka_node import HOST, KafkaNode, KafkaServerFailed, PortTakenError, Tools, fetched, free_ports, new_cluster_id
-from aioproducer.testing.kafka_security import ADVERTISED_HOST, LISTENERS, ServerCertificates
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from aioproducer.testing.kafka_security import KafkaSecurity, Listener
+from aioproducer.testing.kafka_security import ADVERTISED_HOST, LISTENERS, KafkaSecurity, Listener, ServerCertificates
 
 __all__ = ["ATTEMPTS", "SMALL", "KafkaServer", "KafkaServerFailed", "until_alive"]
 

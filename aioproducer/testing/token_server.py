@@ -29,7 +29,7 @@ import uuid
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import parse_qsl, unquote_plus
 
 try:
@@ -42,12 +42,11 @@ except ModuleNotFoundError as missing:
         "aioproducer.testing.TokenServer needs cryptography: pip install 'aioproducer[crypto]'", name="cryptography"
     ) from missing
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-    from typing import Self
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
 
-    from aioproducer.testing.security.listener import ServerCertificate
+from aioproducer.testing.security.listener import ServerCertificate
 
 __all__ = ["TokenFault", "TokenRequest", "TokenServer"]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aioproducer.testing.security.oauthbearer import ListenerTokens
+from aioproducer.testing.security.oauthbearer import ListenerTokens
 
 __all__ = [
     "MECHANISMS",

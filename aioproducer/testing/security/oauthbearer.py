@@ -16,13 +16,11 @@ import base64
 import json
 import re
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aioproducer.testing.security.mechanisms import Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 __all__ = ["ListenerTokens", "OAuthBearerServer", "unsecured_token"]
 
