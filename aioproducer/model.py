@@ -1,7 +1,5 @@
 """Holds the frozen values that pass between the package's layers and to the user."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping, Sequence
 from datetime import datetime

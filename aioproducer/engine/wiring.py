@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.backoff import Backoff
@@ -22,7 +22,6 @@ from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
 from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
-from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.delivery import chosen_build
 from aioproducer.engine.delivery.chosen_build import DeliveryContext
@@ -44,10 +43,7 @@ from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
-from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.engine.transactions.producer_id import ProducerIds
-from aioproducer.engine.transactions.transaction_gate import TransactionGate
-from aioproducer.engine.transactions.transaction_manager import FEATURE, TransactionManager
 from aioproducer.net.cluster import Cluster
 from aioproducer.record_validation import RecordValidation
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
@@ -57,6 +53,10 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
+    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
+    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
+    from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.model import Compression
     from aioproducer.net.settings import NetSettings
     from aioproducer.net.token_keeper import TokenKeeper
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineParts", "wire"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EngineParts:
     """Holds the parts of one producer that its engine uses, by name."""
 
@@ -90,7 +90,7 @@ class EngineParts:
     flushes: Flushes
     ids: ProducerIds | None
     transaction_manager: TransactionManager | None
-    coordinator_calls: CoordinatorCalls
+    coordinator_calls: CoordinatorCalls | None
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
     token_keeper: TokenKeeper | None
@@ -136,7 +136,7 @@ def wire(
     view = ClusterMetadata()
     is_metadata_due = asyncio.Event()
     metadata_schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_metadata_due.set)
-    gate = TransactionGate(config, guard, fast_path, partial(cluster.feature, FEATURE)) if config.transactional_id is not None else None
+    gate = _transaction_gate(config, guard, fast_path, cluster) if config.transactional_id is not None else None
 
     # Batches and their memory
     pool = BufferPool(config.buffer_memory)
@@ -175,7 +175,7 @@ def wire(
 
     # Requests
     circuit_break_manager = (
-        ProducerCircuitBreakManager(context, partition_queues, cluster, admission, delivery_context.watch, schedule.turn)
+        _circuit_break_manager(context, partition_queues, cluster, admission, delivery_context.watch, schedule.turn)
         if config.circuit_breaker_class is not None
         else None
     )
@@ -188,7 +188,7 @@ def wire(
     is_numbered = config.is_idempotent and gate is None
     ids = ProducerIds(context, cluster, sender, is_identity_needed) if is_numbered else None
     transaction_manager = (
-        TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
+        _transaction_manager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
     )
     topic_expiry_task = TopicExpiryTask(
         topic_expiry,
@@ -233,11 +233,43 @@ def wire(
         flushes,
         ids,
         transaction_manager,
-        CoordinatorCalls(context, cluster, updater.add_coordinator),
+        _coordinator_calls(context, cluster, updater) if gate is not None else None,
         circuit_break_manager,
         gauges,
         _token_keeper(settings),
     )
+
+
+# What few producers have is imported for them alone.
+
+
+def _circuit_break_manager(*parts: Any) -> ProducerCircuitBreakManager:
+    """Return what mutes partitions that fail."""
+    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager  # noqa: PLC0415
+
+    return ProducerCircuitBreakManager(*parts)
+
+
+def _transaction_manager(*parts: Any) -> TransactionManager:
+    """Return what runs the transactions."""
+    from aioproducer.engine.transactions.transaction_manager import TransactionManager  # noqa: PLC0415
+
+    return TransactionManager(*parts)
+
+
+def _coordinator_calls(context: EngineContext, cluster: Cluster, updater: MetadataUpdater) -> CoordinatorCalls:
+    """Return what asks coordinators on behalf of single calls."""
+    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls  # noqa: PLC0415
+
+    return CoordinatorCalls(context, cluster, updater.add_coordinator)
+
+
+def _transaction_gate(config: ProducerConfig, guard: GuardedLoop, fast_path: FastPath, cluster: Cluster) -> TransactionGate:
+    """Return what holds back the records of a producer with transactions."""
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate  # noqa: PLC0415
+    from aioproducer.engine.transactions.transaction_manager import FEATURE  # noqa: PLC0415
+
+    return TransactionGate(config, guard, fast_path, partial(cluster.feature, FEATURE))
 
 
 def _token_keeper(settings: NetSettings) -> TokenKeeper | None:
