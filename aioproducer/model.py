@@ -1,5 +1,7 @@
 """Holds the frozen values that pass between the package's layers and to the user."""
 
+# Annotations are evaluated here: `typing` compiles each one that is a string, which takes longer than the rest of the module.
+
 import enum
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.backoff import Backoff
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
+    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
     from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
@@ -187,8 +188,8 @@ def wire(
     flushes = Flushes(context, partition_queues, completion, admission, sender)
     is_numbered = config.is_idempotent and gate is None
     ids = ProducerIds(context, cluster, sender, is_identity_needed) if is_numbered else None
-    transaction_manager = (
-        _transaction_manager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
+    transaction_manager, coordinator_calls = (
+        _transactions(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else (None, None)
     )
     topic_expiry_task = TopicExpiryTask(
         topic_expiry,
@@ -233,7 +234,7 @@ def wire(
         flushes,
         ids,
         transaction_manager,
-        _coordinator_calls(context, cluster, updater) if gate is not None else None,
+        coordinator_calls,
         circuit_break_manager,
         gauges,
         _token_keeper(settings),
@@ -243,25 +244,36 @@ def wire(
 # What few producers have is imported for them alone.
 
 
-def _circuit_break_manager(*parts: Any) -> ProducerCircuitBreakManager:
+def _circuit_break_manager(
+    context: EngineContext,
+    partition_queues: PartitionQueues,
+    cluster: Cluster,
+    admission: Admission,
+    watch: SlowCallbacks,
+    schedule_drain: Callable[[], None],
+) -> ProducerCircuitBreakManager:
     """Return what mutes partitions that fail."""
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager  # noqa: PLC0415
 
-    return ProducerCircuitBreakManager(*parts)
+    return ProducerCircuitBreakManager(context, partition_queues, cluster, admission, watch, schedule_drain)
 
 
-def _transaction_manager(*parts: Any) -> TransactionManager:
-    """Return what runs the transactions."""
+def _transactions(
+    context: EngineContext,
+    gate: TransactionGate,
+    cluster: Cluster,
+    partition_queues: PartitionQueues,
+    admission: Admission,
+    sender: Sender,
+    updater: MetadataUpdater,
+    flushes: Flushes,
+) -> tuple[TransactionManager, CoordinatorCalls]:
+    """Return what runs the transactions, and what asks coordinators on behalf of single calls."""
+    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls  # noqa: PLC0415
     from aioproducer.engine.transactions.transaction_manager import TransactionManager  # noqa: PLC0415
 
-    return TransactionManager(*parts)
-
-
-def _coordinator_calls(context: EngineContext, cluster: Cluster, updater: MetadataUpdater) -> CoordinatorCalls:
-    """Return what asks coordinators on behalf of single calls."""
-    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls  # noqa: PLC0415
-
-    return CoordinatorCalls(context, cluster, updater.add_coordinator)
+    manager = TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes)
+    return manager, CoordinatorCalls(context, cluster, updater.add_coordinator)
 
 
 def _transaction_gate(config: ProducerConfig, guard: GuardedLoop, fast_path: FastPath, cluster: Cluster) -> TransactionGate:

@@ -18,7 +18,7 @@ __all__ = ["NEWEST", "Parcel"]
 NEWEST: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Parcel:
     """Holds the payload of a batch, its format as `magic`, and the values that the payload does not contain."""
 
