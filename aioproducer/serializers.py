@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,9 @@ def string_serializer(value: str) -> bytes:
 
 def json_serializer(value: object) -> bytes:
     """Return compact UTF-8 JSON of a value. It refuses NaN and infinities, because no JSON reader accepts them."""
+    # Imported where it is used, as most producers serialize by other means.
+    import json  # noqa: PLC0415
+
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 

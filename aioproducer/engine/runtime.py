@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.append.chosen_build import FastPath, here
-from aioproducer.engine.append.send_columns import SendColumns
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge, running_loop
 from aioproducer.engine.gauges import unready
@@ -144,6 +143,9 @@ class Runtime:
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
+        # Whatever reads columns is imported for those who have some.
+        from aioproducer.engine.append.send_columns import SendColumns  # noqa: PLC0415
+
         columns = SendColumns(self._config, self.parts.appender, self.parts.accumulator, send)
         return await columns.send(topic, values, keys, partition, timestamps_ms, headers, partitions)
 

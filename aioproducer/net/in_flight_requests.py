@@ -8,13 +8,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
-from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from anyio import Semaphore, WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +18,6 @@ if TYPE_CHECKING:
     from aioproducer.wire.api import ApiKey
 
 __all__ = ["InFlightRequest", "InFlightRequests"]
-
-# The first semaphore in an event loop would import anyio's backend there, which takes tens of milliseconds.
-with contextlib.suppress(ImportError):
-    import_module("anyio._backends._asyncio")
 
 
 class InFlightRequest(NamedTuple):
@@ -46,8 +38,6 @@ class InFlightRequest(NamedTuple):
 class InFlightRequests:
     """Holds the unanswered requests of a connection, the oldest first, and the slots for its produce requests.
 
-    It must be made in a task: elsewhere, anyio with sniffio finds no event loop and makes a semaphore that no callback can use.
-
     Args:
         limit: number of slots.
 
@@ -55,11 +45,11 @@ class InFlightRequests:
         requests: the unanswered requests. The connection appends those that it wrote, and takes the oldest when it is answered or fails.
     """
 
-    __slots__ = ("_slots", "requests")
+    __slots__ = ("_free", "_limit", "requests")
 
     def __init__(self, limit: int) -> None:
         self.requests: deque[InFlightRequest] = deque()
-        self._slots = Semaphore(limit, max_value=limit)
+        self._limit = self._free = limit
 
     # Slots
 
@@ -72,14 +62,13 @@ class InFlightRequests:
         Args:
             is_written: False if the transport is paused, because the bytes of earlier requests fill its write buffer.
         """
-        return is_written and self._slots.value > 0
+        return is_written and self._free > 0
 
     def try_acquire(self) -> bool:
         """Take a slot. Returns False if none is free. No task waits for a slot, because a drain is synchronous."""
-        try:
-            self._slots.acquire_nowait()
-        except WouldBlock:
+        if not self._free:
             return False
+        self._free -= 1
         return True
 
     def release(self) -> None:
@@ -88,7 +77,9 @@ class InFlightRequests:
         Raises:
             ValueError: every slot is free.
         """
-        self._slots.release()
+        if self._free == self._limit:
+            raise ValueError("a slot is released that nothing took")
+        self._free += 1
 
     # The queue
 

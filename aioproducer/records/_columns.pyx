@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
-"""The compiled encoder of Arrow columns to records of magic 2: the functions and error texts of `plain_columns`.
+"""The compiled encoder of Arrow columns to records of magic 2: the functions and error texts of `plain_columns`. And CRC-32C.
 
 1. The buffers are the user's, and may change while this module reads them. It reads an offset once, compares it with the size of its
    buffer, and only then uses it. So it never reads beyond a buffer, and never writes beyond `room`.
@@ -16,10 +16,10 @@ from libc.stdlib cimport calloc, free
 
 from array import array as _array
 
-from aioproducer.records.plain_columns import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
-from aioproducer.records.record_batch import MOMENT, varint
+from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
+from aioproducer.records.varints import NO_DELTA as _NO_DELTA, varint
 
-__all__ = ["Headers", "Moments", "Partitions", "Strings", "assign", "encode", "hash_rows", "known", "measure"]
+__all__ = ["Headers", "Moments", "Partitions", "Strings", "assign", "crc32c", "crc32c_by_table", "encode", "hash_rows", "known", "measure"]
 
 cdef extern from *:
     """
@@ -35,7 +35,6 @@ SOURCE = SOURCE_CRC
 cdef array.array _INTS = _array("i")
 cdef array.array _SHORTS = _array("H")
 cdef array.array _LONGS = _array("q")
-_NO_DELTA = MOMENT[0]
 _TROUBLES = {OFFSETS: BAD_OFFSETS, TIME: BAD_TIME, NULL_HEADER: NO_HEADER, NULL_NAME: NO_NAME}
 
 # The columns
@@ -507,3 +506,28 @@ def hash_rows(
             _add_word(&hashed, <uint64_t> time)
         total += _mix(_mix(hashed.next) + hashed.last)
     return total
+
+
+# CRC-32C
+
+_make_crcs()
+cdef bint _HAS_CRC = has_crc_instruction()
+
+
+cdef uint32_t _crc(object data, uint32_t value, bint by_table) except? 0:
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    value = ~value
+    value = (_crc_by_table if by_table else crc_by_instruction)(value, <const unsigned char *> view.buf, view.len)
+    PyBuffer_Release(&view)
+    return ~value
+
+
+def crc32c(data, uint32_t value=0):
+    """Return the CRC-32C of bytes behind others whose CRC is `value`."""
+    return _crc(data, value, not _HAS_CRC)
+
+
+def crc32c_by_table(data, uint32_t value=0):
+    """Return the same for processors that have no instruction for it."""
+    return _crc(data, value, True)

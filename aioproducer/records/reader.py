@@ -12,10 +12,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from aioproducer.errors import ProtocolError
 from aioproducer.model import Compression, TimestampType
+from aioproducer.records.checksum import crc32c
 from aioproducer.records.compression import decompress
 from aioproducer.records.record_batch import TRANSACTIONAL
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.batch_sizing import BatchSizing
     from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.engine.append.column_batches import ColumnWindow
+    from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.chosen_build import DeliveryContext

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.batch_builder import ReadyBatch
-    from aioproducer.engine.append.column_batches import ColumnWindow
+    from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.delivery.deliveries import Deliveries

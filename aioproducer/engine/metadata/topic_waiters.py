@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["TopicRequests", "TopicWaiters"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TopicRequests:
     """Holds how the metadata of topics is requested.
 
