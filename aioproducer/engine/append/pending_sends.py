@@ -171,6 +171,9 @@ class PendingSends:
                 queue.pop()
                 pending.complete()
                 pending.notify()
+        # The record that the others of its topic waited behind may have left.
+        for topic in tuple(self.topics.held):
+            self.topics.release(topic)
         self._next_turn()
 
     # What waits
