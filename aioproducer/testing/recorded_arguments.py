@@ -9,7 +9,8 @@ from aioproducer.encoding import BYTES
 from aioproducer.errors import MetadataTimeout, WouldBlock
 from aioproducer.model import Record
 from aioproducer.partitioners import adapt, choose
-from aioproducer.record_validation import RecordValidation, header_pairs
+from aioproducer.record_validation import RecordValidation
+from aioproducer.records.reader import decode_headers
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing.recorded import RecordedSend
 
@@ -72,7 +73,7 @@ class SendArguments:
         record = self._checked(topic, value, key, partition, timestamp_ms, headers, encoding)
         place = self._place(record)
         now_ms = int(time.time() * 1000) if record.timestamp_ms is None else record.timestamp_ms
-        kept = tuple((name, None if part is None else bytes(part)) for name, part in header_pairs(headers or ()))
+        kept = decode_headers(record.headers)
         return RecordedSend(record.topic, place, record.key, record.value, now_ms, kept), OVERHEAD + record.size
 
     def _place(self, record: _Checked) -> int:

@@ -139,6 +139,7 @@ class PendingSends:
                     queue.push(pending)
                 else:
                     self.give_up(pending, error())
+        self._release_topics()
 
     def close(self, error: Callable[[], Exception]) -> None:
         """Give up every send with what `error` returns."""
@@ -171,10 +172,13 @@ class PendingSends:
                 queue.pop()
                 pending.complete()
                 pending.notify()
-        # The record that the others of its topic waited behind may have left.
+        self._release_topics()
+        self._next_turn()
+
+    def _release_topics(self) -> None:
+        """Admit the records that waited behind one whose serializer is not prepared, if that has left."""
         for topic in tuple(self.topics.held):
             self.topics.release(topic)
-        self._next_turn()
 
     # What waits
 

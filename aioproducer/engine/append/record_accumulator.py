@@ -75,9 +75,9 @@ class RecordAccumulator:
 
         Cancellation: the record is not queued, and the sends behind it move up.
         """
-        self._check()
         if self._fast_path.begun is not None:
             value, key, headers, encoding = self._continued(value, key, headers, encoding)
+        self._check()
         outcome = self.submit(topic, value, key, partition, timestamp_ms, headers, encoding)
         return outcome if type(outcome) is Delivery else await self._wait(outcome)  # type: ignore[arg-type]
 
@@ -88,9 +88,9 @@ class RecordAccumulator:
 
         Metadata of an unknown topic is requested.
         """
-        self._check()
         if self._fast_path.begun is not None:
             value, key, headers, encoding = self._continued(value, key, headers, encoding)
+        self._check()
         return self._now(topic, value, key, partition, timestamp_ms, headers, encoding)
 
     def _continued(self, value: Any, key: Any, headers: Any, encoding: Encoding | None) -> tuple[Any, Any, Any, Encoding | None]:

@@ -207,6 +207,7 @@ class TopicWaiters:
         """
         known: list[PendingSend] = []
         is_held = False
+        self.held.discard(routing.topic)
         for record in waiting:
             is_held = is_held or (record.waits_for_serializer and not record.asks)
             if record.asks and not record.waits_for_serializer:
