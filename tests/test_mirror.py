@@ -16,6 +16,7 @@ WITHOUT = {
     "append/column_batches": "it queues the windows of a producer: tests/scenarios/test_column_rows.py",
     "append/fast_path": "the twin of a compiled module: tests/contract runs both builds, tests/scenarios/test_order_property.py too",
     "append/pending_sends": "it numbers, times and marks the sends that `Admission` lets wait: tests/scenarios/test_backpressure.py, test_crowds.py",
+    "append/preparations": "sends of a whole producer wait for them: tests/scenarios/test_topics.py",
     "append/record_accumulator": "its calls are those of a producer: tests/contract/test_sending.py, tests/scenarios/test_full_batches.py",
     "append/transactional_accumulator": "its records are those of transactions: tests/scenarios/test_transactions.py",
     "circuit_breaker/control": "the commands of a user's breaker: tests/engine/circuit_breaker/test_manager.py",

@@ -152,7 +152,7 @@ def wire(
     topic_expiry = TopicExpiry(partition_queues.routings, config.metadata_max_idle_ms / 1000)
 
     # Appends
-    checks = RecordValidation(config, PendingSend, delivery_context.watch.over)
+    checks = RecordValidation(config, PendingSend, delivery_context.watch.call)
     shares = PartitionQuota(pool, partition_queues, is_bounded=config.circuit_breaker_class is not None)
     room = BatchSizing(config, loop, loop_budget, partition_queues, pool, delivery_context, ratios=ratios, shares=shares)
     appender = Appender(context, fast_path, loop_budget, partition_queues, pool, delivery_context, room=room, shares=shares)
@@ -171,6 +171,7 @@ def wire(
     )
     fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
     fast_path.takes_headers = config.message_format_max == NEWEST
+    _encode(fast_path, checks, delivery_context.watch)
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
@@ -203,6 +204,7 @@ def wire(
             updater.forget,
             ratios.forget,
             appender.forget,
+            checks.encodings.forget,
             instruments.forget_topic,
             *([circuit_break_manager.forget] if circuit_break_manager is not None else ()),
         ],
@@ -286,6 +288,12 @@ def _transaction_gate(config: ProducerConfig, guard: GuardedLoop, fast_path: Fas
     from aioproducer.engine.transactions.transaction_manager import FEATURE  # noqa: PLC0415
 
     return TransactionGate(config, guard, fast_path, partial(cluster.feature, FEATURE))
+
+
+def _encode(fast_path: FastPath, checks: RecordValidation[PendingSend], watch: SlowCallbacks) -> None:
+    """Have the fast path encode keys and values as the options say, and time the serializers."""
+    fast_path.watch = watch
+    fast_path.encodings = None if checks.encodings.is_plain else checks.encodings.by_topic
 
 
 def _token_keeper(settings: NetSettings) -> TokenKeeper | None:
