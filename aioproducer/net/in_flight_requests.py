@@ -38,6 +38,8 @@ class InFlightRequest(NamedTuple):
 class InFlightRequests:
     """Holds the unanswered requests of a connection, the oldest first, and the slots for its produce requests.
 
+    It must be made in a task: elsewhere, anyio with sniffio finds no event loop and makes a semaphore that no callback can use.
+
     Args:
         limit: number of slots.
 
@@ -45,11 +47,14 @@ class InFlightRequests:
         requests: the unanswered requests. The connection appends those that it wrote, and takes the oldest when it is answered or fails.
     """
 
-    __slots__ = ("_free", "_limit", "requests")
+    __slots__ = ("_slots", "requests")
 
     def __init__(self, limit: int) -> None:
         self.requests: deque[InFlightRequest] = deque()
-        self._limit = self._free = limit
+        # The first connection of a process loads anyio and its backend (some 35 ms), and not the import of `Producer`.
+        from anyio import Semaphore  # noqa: PLC0415
+
+        self._slots: Semaphore = Semaphore(limit, max_value=limit)
 
     # Slots
 
@@ -62,13 +67,13 @@ class InFlightRequests:
         Args:
             is_written: False if the transport is paused, because the bytes of earlier requests fill its write buffer.
         """
-        return is_written and self._free > 0
+        return is_written and self._slots.value > 0
 
     def try_acquire(self) -> bool:
         """Take a slot. Returns False if none is free. No task waits for a slot, because a drain is synchronous."""
-        if not self._free:
+        if not self._slots.value:
             return False
-        self._free -= 1
+        self._slots.acquire_nowait()
         return True
 
     def release(self) -> None:
@@ -77,9 +82,7 @@ class InFlightRequests:
         Raises:
             ValueError: every slot is free.
         """
-        if self._free == self._limit:
-            raise ValueError("a slot is released that nothing took")
-        self._free += 1
+        self._slots.release()
 
     # The queue
 
