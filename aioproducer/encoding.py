@@ -51,14 +51,14 @@ class Encoding:
     __slots__ = ("_encoders", "encode_simple", "fast", "is_prepared", "is_two_phase", "key", "topic", "value")
 
     def __init__(self, topic: str, key: Step, value: Step) -> None:
-        self.topic = topic
-        self.key = key
-        self.value = value
+        self.topic: str = topic
+        self.key: Step = key
+        self.value: Step = value
         self.fast: Any = None
-        self.is_two_phase = key.serializer is not None or value.serializer is not None
-        self.is_prepared = not self.is_two_phase
+        self.is_two_phase: bool = key.serializer is not None or value.serializer is not None
+        self.is_prepared: bool = not self.is_two_phase
         is_simple = key is AS_BYTES and value.function is not None and value.shape == OF_VALUE
-        self.encode_simple = _simple(value) if is_simple else None
+        self.encode_simple: Callable[[str, Any, Watch], bytes] | None = _simple(value) if is_simple else None
         self._encoders: list[Encoder[Any]] = []
 
     @property

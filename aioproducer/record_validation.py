@@ -161,7 +161,7 @@ class RecordValidation(Generic[R_co]):
         self._config = config
         self._make = make
         self._call = call
-        self.encodings = Encodings(config.key_serializer, config.value_serializer)
+        self.encodings: Encodings = Encodings(config.key_serializer, config.value_serializer)
 
     def record(
         self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None

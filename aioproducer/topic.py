@@ -45,7 +45,7 @@ class Topic(Generic[K, V]):
 
     def __init__(self, producer: TopicCalls[Any, Any], name: str, encoding: Encoding | None) -> None:
         self._producer = producer
-        self.name = name
+        self.name: str = name
         self._encoding = BYTES if encoding is not None and encoding.is_plain else encoding
 
     async def send(

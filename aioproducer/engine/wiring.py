@@ -169,9 +169,7 @@ def wire(
         if gate is None
         else TransactionalRecordAccumulator(checks, admission, appender, delivery_context, check, interceptors, gate)
     )
-    fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
-    fast_path.takes_headers = config.message_format_max == NEWEST
-    _encode(fast_path, checks, delivery_context.watch)
+    _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch)
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
@@ -290,8 +288,17 @@ def _transaction_gate(config: ProducerConfig, guard: GuardedLoop, fast_path: Fas
     return TransactionGate(config, guard, fast_path, partial(cluster.feature, FEATURE))
 
 
-def _encode(fast_path: FastPath, checks: RecordValidation[PendingSend], watch: SlowCallbacks) -> None:
-    """Have the fast path encode keys and values as the options say, and time the serializers."""
+def _set_up(
+    fast_path: FastPath,
+    config: ProducerConfig,
+    appender: Appender,
+    loop_budget: LoopBudget,
+    checks: RecordValidation[PendingSend],
+    watch: SlowCallbacks,
+) -> None:
+    """Give the fast path what it calls, and the serializers of the options, which it times."""
+    fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
+    fast_path.takes_headers = config.message_format_max == NEWEST
     fast_path.watch = watch
     fast_path.encodings = None if checks.encodings.is_plain else checks.encodings.by_topic
 

@@ -386,10 +386,10 @@ cdef uint32_t[8][256] _CRCS
 
 cdef inline void _make_crcs() noexcept nogil:
     cdef uint32_t crc
-    cdef int byte, place, bit
+    cdef int byte, place, _bit
     for byte in range(256):
         crc = byte
-        for bit in range(8):
+        for _bit in range(8):
             crc = crc >> 1 ^ (<uint32_t> 0x82F63B78 if crc & 1 else 0)
         _CRCS[0][byte] = crc
     for place in range(1, 8):

@@ -379,8 +379,8 @@ def encode(
     payload = _new_bytes(NULL, room)
     try:
         _encode(
-            &values.span, key_span, clock, lists, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(<object> payload),
-            room, &work,
+            &values.span, key_span, clock, lists, now_ms, rows, values.length, at, end,
+            <unsigned char*> PyBytes_AS_STRING(<object> payload), room, &work,
         )
         if work.trouble != NONE:
             raise IndexError(work.row) if work.trouble == ORDER else _bad(work.row, work.trouble)

@@ -27,7 +27,7 @@ class RecordedTopic(Generic[K, V]):
 
     def __init__(self, producer: RecordedTopics[Any, Any], name: str, encoding: Encoding | None) -> None:
         self._producer = producer
-        self.name = name
+        self.name: str = name
         self._encoding = encoding
 
     async def send(

@@ -37,7 +37,7 @@ class SlowCallbacks:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         # asyncio's own `time` calls this one.
-        self.clock = time.monotonic if getattr(clock, "__func__", None) is BaseEventLoop.time else clock
+        self.clock: Callable[[], float] = time.monotonic if getattr(clock, "__func__", None) is BaseEventLoop.time else clock
         self._told: dict[str, float] = {}
 
     def over(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
