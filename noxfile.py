@@ -241,9 +241,9 @@ def floors(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `columns`, `spark` ..."""
     words = session.posargs
-    if words[:1] not in (["pending"], ["columns"]):  # which have clusters of their own
+    if words[:1] not in (["pending"], ["columns"], ["serializers"]):  # which have clusters of their own
         need_java(session)
-    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending", "columns", "spark"}:
+    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending", "columns", "serializers", "spark"}:
         run(session, "python", "-m", f"tests.tools.benchmarks.{words[0]}", *words[1:])
     else:
         run(session, "python", "-m", "tests.tools.benchmarks", *words)

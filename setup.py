@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import runpy
+import sys
 import tomllib
 
 from setuptools import Extension, setup
@@ -36,10 +37,22 @@ if reason and is_required:
 macros = [("SOURCE_CRC", f"{modules['crc_of_sources'](PACKAGE)}U")]
 
 
+# Python's own flags ask for debug symbols, which are five sixths of a compiled module. Whoever gives CFLAGS chooses for himself. Other
+# systems' linkers keep the symbols elsewhere, or have other words for it.
+is_stripped = sys.platform == "linux" and "CFLAGS" not in os.environ
+
+
 def extension(source: pathlib.Path) -> Extension:
     """Describe the compiled module of a source: `_x` of `_x.pyx`, and of `x.py`."""
     name = ".".join((*source.parent.parts, f"_{source.stem.removeprefix('_')}"))
-    return Extension(name, [source.as_posix()], define_macros=macros, optional=not is_required)
+    return Extension(
+        name,
+        [source.as_posix()],
+        define_macros=macros,
+        extra_compile_args=["-g0"] if is_stripped else [],
+        extra_link_args=["-Wl,-s"] if is_stripped else [],
+        optional=not is_required,
+    )
 
 
 # The tag that release.yml is started by: a link of a release leads to the pages of that release.

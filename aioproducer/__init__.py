@@ -14,7 +14,7 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
-    from aioproducer.any_producer import AnyDeliveries, AnyProducer
+    from aioproducer.any_producer import AnyDeliveries, AnyProducer, AnyTopic
     from aioproducer.config import ProducerConfig
     from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
     from aioproducer.engine.append.batch_builder import ReadyBatch
@@ -63,11 +63,13 @@ if _typing.TYPE_CHECKING:
     from aioproducer.interfaces import (
         CircuitBreakManager,
         Dialer,
+        Encoder,
         PartitionCircuitBreaker,
         Partitioner,
         ProducerStatusContext,
         Receiver,
         Resolver,
+        Serializer,
         Stream,
     )
     from aioproducer.metrics.registry import MetricName, Snapshot
@@ -100,6 +102,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer.producer_options import ProducerOptions
     from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
+    from aioproducer.topic import Topic
     from aioproducer.transaction_resolver import TransactionResolver
 
     __version__: str
@@ -108,6 +111,7 @@ __all__ = [
     "Acks",
     "AnyDeliveries",
     "AnyProducer",
+    "AnyTopic",
     "AuthenticationFailed",
     "BootstrapFailed",
     "BrokerError",
@@ -131,6 +135,7 @@ __all__ = [
     "DeliveryTimeout",
     "Dialer",
     "Distribution",
+    "Encoder",
     "FailedRecord",
     "FailureRateCircuitBreaker",
     "FlushSummary",
@@ -168,11 +173,13 @@ __all__ = [
     "RoundRobinPartitioner",
     "SendTimeout",
     "SerializationError",
+    "Serializer",
     "Snapshot",
     "Stream",
     "ThreadDelivery",
     "TimestampType",
     "TokenUnavailable",
+    "Topic",
     "TopicPartition",
     "TransactionAbortable",
     "TransactionAborted",
@@ -198,6 +205,7 @@ _HOMES = {
     "Acks": "model",
     "AnyDeliveries": "any_producer",
     "AnyProducer": "any_producer",
+    "AnyTopic": "any_producer",
     "BrokerSecurity": "model",
     "BuildInfo": "engine.build_info",
     "CircuitBreakManager": "interfaces",
@@ -224,7 +232,9 @@ _HOMES = {
     "PartitionCircuitBreaker": "interfaces",
     "Partitioner": "interfaces",
     "Dialer": "interfaces",
+    "Encoder": "interfaces",
     "Receiver": "interfaces",
+    "Serializer": "interfaces",
     "Stream": "interfaces",
     "Resolver": "interfaces",
     "ProducerOptions": "producer_options",
@@ -239,6 +249,7 @@ _HOMES = {
     "Snapshot": "metrics.registry",
     "ThreadDelivery": "engine.append.thread_bridge",
     "TimestampType": "model",
+    "Topic": "topic",
     "TopicPartition": "model",
     "TransactionDescription": "model",
     "TransactionListing": "model",

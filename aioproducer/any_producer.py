@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import DeliveryError
@@ -24,10 +24,12 @@ from aioproducer.model import (
     RecordMetadata,
     TimestampMs,
 )
+from aioproducer.value_types import KindOf
 
-__all__ = ["AnyDeliveries", "AnyProducer"]
+__all__ = ["AnyDeliveries", "AnyProducer", "AnyTopic"]
 
 T = TypeVar("T")
+U = TypeVar("U")
 P = TypeVar("P", bound="tuple[str, int]")
 # Without type arguments, both are bytes (PEP 696). Before Python 3.13 only type checkers know the defaults of type variables.
 if TYPE_CHECKING:
@@ -60,6 +62,51 @@ class AnyDeliveries(Protocol):
 
     def offsets(self) -> dict[int, tuple[int, int]]:
         """Return first and last offset of the records acknowledged by now, by partition."""
+
+
+class AnyTopic(Protocol[K, V_contra]):
+    """Has the calls of a `Topic`, whose contracts are there. A `RecordingProducer` makes others of this type."""
+
+    async def send(
+        self,
+        value: V_contra | None = None,
+        key: K | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
+        headers: HeadersLike = (),
+    ) -> asyncio.Future[RecordMetadata]:
+        """Queue one record. Returns its delivery."""
+
+    async def send_and_wait(
+        self,
+        value: V_contra | None = None,
+        key: K | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
+        headers: HeadersLike = (),
+    ) -> RecordMetadata:
+        """Send one record and wait for its acknowledgement. Returns its metadata."""
+
+    def send_nowait(
+        self,
+        value: V_contra | None = None,
+        key: K | None = None,
+        partition: PartitionNumber | None = None,
+        timestamp_ms: TimestampMs | None = None,
+        headers: HeadersLike = (),
+    ) -> asyncio.Future[RecordMetadata]:
+        """Queue one record without waiting. Returns its delivery."""
+
+    async def send_many(
+        self, records: Iterable[V_contra | Record[K, V_contra] | None] | AsyncIterable[V_contra | Record[K, V_contra] | None]
+    ) -> AnyDeliveries:
+        """Queue many records. Returns their deliveries."""
+
+    async def partitions(self) -> set[int]:
+        """Return the partitions of the topic."""
+
+    async def ready(self) -> None:
+        """Wait until the topic is known and its serializers are prepared."""
 
 
 class AnyProducer(Protocol[K, V_contra]):
@@ -115,6 +162,21 @@ class AnyProducer(Protocol[K, V_contra]):
         self, topic: str, records: Iterable[V_contra | Record[K, V_contra] | None] | AsyncIterable[V_contra | Record[K, V_contra] | None]
     ) -> AnyDeliveries:
         """Queue many records. Returns their deliveries."""
+
+    @overload
+    def topic(self, name: str) -> AnyTopic[K, V_contra]: ...
+
+    @overload
+    def topic(self, name: str, *, key: KindOf[T]) -> AnyTopic[T, V_contra]: ...
+
+    @overload
+    def topic(self, name: str, *, value: KindOf[U]) -> AnyTopic[K, U]: ...
+
+    @overload
+    def topic(self, name: str, *, key: KindOf[T], value: KindOf[U]) -> AnyTopic[T, U]: ...
+
+    def topic(self, name: str, *, key: KindOf[Any] | None = None, value: KindOf[Any] | None = None) -> AnyTopic[Any, Any]:
+        """Return a handle of a topic."""
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic."""

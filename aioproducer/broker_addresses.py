@@ -8,8 +8,6 @@ host name until `max_block_ms` is over. A scheme is the security protocol, which
 
 from __future__ import annotations
 
-import ipaddress
-import json
 import re
 from typing import Any, Final, NamedTuple
 
@@ -21,9 +19,9 @@ __all__ = ["DEFAULT_PORT", "PROTOCOLS", "BrokerAddresses", "read_addresses"]
 DEFAULT_PORT: Final = 9092
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAX_PORT: Final = 65_535
-_BETWEEN: Final = re.compile(r"[\s,;]+")
-_SCHEME: Final = re.compile(r"([^:/]*)://")
-_HOST: Final = re.compile(r"[\w.-]+")
+_BETWEEN: Final = r"[\s,;]+"
+_SCHEME: Final = r"([^:/]*)://"
+_HOST: Final = r"[\w.-]+"
 _FORMS: Final = "'host:port,...' or a sequence of 'host:port'"
 
 
@@ -52,7 +50,7 @@ def read_addresses(option: str, given: Any) -> BrokerAddresses:
         given = _listed(option, given)
     if not isinstance(given, (list, tuple)) or not all(isinstance(part, str) for part in given):
         raise ConfigError(f"{option} must be {_FORMS}")
-    parts = [part for text in given for part in _BETWEEN.split(_without_user(option, text)) if part]
+    parts = [part for text in given for part in re.split(_BETWEEN, _without_user(option, text)) if part]
     if not parts:
         raise ConfigError(f"{option} is empty: name at least one broker as host:port")
     protocol = _protocol_of_all(option, parts)
@@ -74,6 +72,9 @@ def _listed(option: str, text: str) -> Any:
     inner = text.strip()
     if not (inner.startswith("[") and inner.endswith("]")) or _is_ipv6(inner[1:-1]):
         return [inner]
+    # Few users write a list in this way.
+    import json  # noqa: PLC0415
+
     try:
         read = json.loads(inner)
     except ValueError:
@@ -92,7 +93,7 @@ def _without_user(option: str, text: str) -> str:
 
 def _protocol(option: str, part: str) -> str | None:
     """Return the security protocol that the scheme of an address names; None: it has no scheme."""
-    scheme = _SCHEME.match(part)
+    scheme = re.match(_SCHEME, part)
     if scheme is None:
         return None
     if scheme[1].upper() not in PROTOCOLS:
@@ -102,7 +103,7 @@ def _protocol(option: str, part: str) -> str | None:
 
 def _address(option: str, part: str) -> str:
     """Return one address as `host:port`."""
-    scheme = _SCHEME.match(part)
+    scheme = re.match(_SCHEME, part)
     text = part[scheme.end() :] if scheme is not None else part
     if "/" in text:
         raise ConfigError(f"{option}: {part!r} is not host:port: a broker's address has no path")
@@ -128,10 +129,15 @@ def _is_host(host: str) -> bool:
     if host.startswith("["):
         return True
     # No top-level domain is a number, so a text of digits is a port without its host.
-    return _HOST.fullmatch(host) is not None and not host.isdigit()
+    return re.fullmatch(_HOST, host) is not None and not host.isdigit()
 
 
 def _is_ipv6(host: str) -> bool:
+    if ":" not in host:
+        return False
+    # Only such addresses need it.
+    import ipaddress  # noqa: PLC0415
+
     try:
         return ipaddress.ip_address(host).version == 6
     except ValueError:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import pathlib
 import sys
-import sysconfig
 import zlib
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import pathlib
 
 __all__ = ["ENGINE", "NOT_INSTALLED", "PYTHONS", "Extension", "compiled_from", "crc_of_sources", "extension", "why_plain"]
 
@@ -57,7 +58,7 @@ def extension(name: str) -> Extension:
 
 def why_plain() -> str:
     """Return why this Python runs no compiled build, whatever is installed; empty if it may. setup.py builds none for the same reason."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if _is_free_threaded():
         return "this Python has no global interpreter lock, which the compiled build needs"
     if sys.implementation.name != "cpython":
         return "the compiled build is for CPython"
@@ -66,6 +67,16 @@ def why_plain() -> str:
         this = ".".join(map(str, sys.version_info[:2]))
         return f"the compiled build is for the Pythons that it was tested on ({tested}), and this is {this}"
     return ""
+
+
+def _is_free_threaded() -> bool:
+    """Return whether this Python has no global interpreter lock. Before 3.13, each has one."""
+    if sys.version_info < (3, 13):
+        return False
+    # It reads a large table.
+    import sysconfig  # noqa: PLC0415
+
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def _found(name: str) -> Extension:
@@ -78,12 +89,20 @@ def _found(name: str) -> Extension:
         # If it is not missing, the module exists but was made for another platform, for example.
         is_missing = isinstance(error, ImportError) and error.name == name
         return Extension(None, NOT_INSTALLED if is_missing else f"the compiled build cannot be loaded ({error})")
-    source = pathlib.Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx")
-    made_of = getattr(module, "SOURCE", None)
-    # A wheel has no .pyx. 0: the module was not made by setup.py.
-    if source.exists() and made_of not in {0, crc_of_sources(source.parents[name.count(".") - 1])}:
-        raise ImportError(f"{name} is not made of the {source.name} beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")
+    source = os.path.join(os.path.dirname(module.__file__ or ""), f"{name.rpartition('.')[2]}.pyx")  # noqa: PTH118, PTH120
+    # A wheel has no .pyx, and does not import pathlib for one.
+    if os.path.exists(source):  # noqa: PTH110
+        _check_source(name, source, getattr(module, "SOURCE", None))
     return Extension(module, "")
+
+
+def _check_source(name: str, source: str, made_of: int | None) -> None:
+    """Raise ImportError if a compiled module is not made of the sources beside it. `made_of` is 0 if setup.py did not make it."""
+    import pathlib  # noqa: PLC0415
+
+    path = pathlib.Path(source)
+    if made_of not in {0, crc_of_sources(path.parents[name.count(".") - 1])}:
+        raise ImportError(f"{name} is not made of the {path.name} beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")
 
 
 def compiled_from(package: pathlib.Path) -> list[pathlib.Path]:

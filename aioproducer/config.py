@@ -18,6 +18,7 @@ from aioproducer.broker_addresses import read_addresses
 from aioproducer.environment_options import DEFAULT_PREFIX, environment_options
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
+from aioproducer.interfaces import Serializer
 from aioproducer.model import Acks, Compression
 from aioproducer.option_names import hide_secrets, keyword_options, options_of
 from aioproducer.options import (
@@ -43,7 +44,7 @@ from aioproducer.producer_options import ProducerOptions
 from aioproducer.secret import NotText, Secret  # noqa: F401  (for get_type_hints of the constructor)
 from aioproducer.secure_conflicts import settle_security
 from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
-from aioproducer.serializers import string_serializer
+from aioproducer.serializers import is_two_phase, string_serializer
 
 if TYPE_CHECKING:
     from aioproducer.options import Option
@@ -90,12 +91,17 @@ def _size(low: int, none: tuple[int, ...] = ()) -> Any:
     return number(low, _INT, unit="bytes", none=none)
 
 
+def _serializes(value: object) -> bool:
+    """Return whether a value is a serializer: a function, or a two-phase one."""
+    return callable(value) or is_two_phase(value)
+
+
 def _partitions(value: object) -> bool:
     return callable(value) or callable(getattr(value, "partition", None))
 
 
 @hides_secrets
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False, eq=False)
 class ProducerConfig(SecureOptions):
     """Holds the options of a producer, checked: a bad value raises a `ConfigError` with a remedy."""
 
@@ -213,11 +219,11 @@ class ProducerConfig(SecureOptions):
     )
     message_format_max: int = option(2, number(0, 2), "newest record format to send: 2 (Kafka 0.11 and newer), 1 or 0", java=None)
     close_timeout_ms: float = option(20_000, _ms(0), "how long `stop` may flush before what is left fails", java=None)
-    key_serializer: Callable[..., bytes] | None = option(
-        None, function(_SERIALIZERS), "(topic, headers, key) or (key) -> bytes; None: keys are bytes"
+    key_serializer: Callable[..., bytes] | Serializer[Any] | None = option(
+        None, function(_SERIALIZERS, _serializes), "(topic, headers, key) or (key) -> bytes, or a `Serializer`; None: keys are bytes"
     )
-    value_serializer: Callable[..., bytes] | None = option(
-        None, function(_SERIALIZERS), "(topic, headers, value) or (value) -> bytes; None: values are bytes"
+    value_serializer: Callable[..., bytes] | Serializer[Any] | None = option(
+        None, function(_SERIALIZERS, _serializes), "(topic, headers, value) or (value) -> bytes, or a `Serializer`; None: values are bytes"
     )
     partitioner: Any = option(
         None,

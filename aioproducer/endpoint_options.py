@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.endpoint_urls import check_endpoint
 from aioproducer.errors import ConfigError
 from aioproducer.options import FLAG, Kind, number, option
 from aioproducer.secure_kinds import PATH, SECRET, TEXT, read_secret, read_text, type_name
@@ -33,10 +31,15 @@ _GRANTS: Final = {
 
 
 def _url(name: str, value: Any) -> str | None:
+    # What reads paths and URLs is imported for those who give one.
     if isinstance(value, os.PathLike):
+        from pathlib import Path  # noqa: PLC0415
+
         value = Path(value).absolute().as_uri()
     text = read_text(name, value)
     if text is not None:
+        from aioproducer.endpoint_urls import check_endpoint  # noqa: PLC0415
+
         text = text.strip()
         check_endpoint(name, text)
     return text
@@ -58,7 +61,7 @@ def _algorithm(name: str, value: Any) -> str:
     return word
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class EndpointOptions:
     """Holds the token endpoint, and what proves the client's identity to it."""
 

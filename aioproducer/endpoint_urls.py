@@ -18,7 +18,7 @@ __all__ = ["PORTS", "check_endpoint", "file_of", "is_loopback", "parts_of"]
 PORTS: Final = {"https": 443, "http": 80}
 _FILE: Final = "file:"
 # As file:///C:/path has it, on Windows.
-_DRIVE: Final = re.compile(r"/[A-Za-z]:")
+_DRIVE: Final = r"/[A-Za-z]:"
 
 
 def check_endpoint(option: str, url: str) -> None:
@@ -45,7 +45,7 @@ def file_of(url: str) -> str | None:
         host, slash, place = place[2:].partition("/")
         place = slash + place if host in {"", "localhost"} else host
     path = unquote(place)
-    return path[1:] if _DRIVE.match(path) else path
+    return path[1:] if re.match(_DRIVE, path) else path
 
 
 def parts_of(option: str, url: str) -> SplitResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from aioproducer.model import Headers, TopicPartition
 
@@ -11,6 +11,7 @@ __all__ = [
     "Buffer",
     "CircuitBreakManager",
     "Dialer",
+    "Encoder",
     "OpenBatch",
     "PartitionCircuitBreaker",
     "Partitioner",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Receiver(Protocol):
@@ -85,12 +87,36 @@ class Resolver(Protocol):
         """Return the name of an address (a reverse look-up), or the address itself if it has none; or raise OSError."""
 
 
-@runtime_checkable
-class Serializer(Protocol):
-    """Makes bytes of a key or a value. The producer never calls it with None, which is a null key or a tombstone."""
+class Encoder(Protocol[T_contra]):
+    """Makes bytes of the keys, or the values, of one topic. A `Serializer` prepares it.
 
-    def __call__(self, topic: str, headers: Headers, value: object, /) -> bytes:
-        """Return the bytes. If it raises, the caller of `send` gets a `SerializationError`."""
+    The producer calls its methods on the loop, between two of its steps: they must not wait.
+    """
+
+    def encode(self, value: T_contra, headers: Headers, /) -> bytes | tuple[bytes, Headers]:
+        """Return the bytes, or a pair of them and the headers that the record is to have.
+
+        The producer never calls it with None, which is a null key or a tombstone. If it raises, the caller of `send` gets a
+        `SerializationError`.
+        """
+
+    def is_stale(self) -> bool:
+        """Return whether the serializer is to be prepared again before the next record. The producer asks for each record."""
+
+
+class Serializer(Protocol[T_contra]):
+    """Makes bytes of keys or values in two phases: it is prepared for a topic, and then encodes each record of the topic.
+
+    Preparation may wait, for the id of a schema for example. Until it has ended, the sends to the topic wait in the order of their
+    calls, at most `max_block_ms`.
+    """
+
+    async def prepare(self, topic: str, /) -> Encoder[T_contra]:
+        """Return the encoder of a topic. The producer awaits it once for each topic, and again once that encoder is stale.
+
+        If it raises, the sends that wait for it raise `SerializationError`, and the next send to the topic prepares again. It is
+        cancelled after `max_block_ms`, and when the producer stops.
+        """
 
 
 @runtime_checkable

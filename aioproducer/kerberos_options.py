@@ -41,7 +41,7 @@ def _maybe_name(name: str, value: Any) -> str | None:
 _PART: Final = Kind("a name", _part)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class KerberosOptions(TokenOptions):
     """Holds where a producer's Kerberos tickets come from, and for which service they are. None of it is a secret."""
 

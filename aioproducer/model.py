@@ -1,6 +1,6 @@
 """Holds the frozen values that pass between the package's layers and to the user."""
 
-from __future__ import annotations
+# Annotations are evaluated here: `typing` compiles each one that is a string, which takes longer than the rest of the module.
 
 import enum
 from collections.abc import Mapping, Sequence

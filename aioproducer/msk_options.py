@@ -22,7 +22,7 @@ __all__ = ["AWS_MSK_IAM", "MskOptions", "check_msk", "regions_of"]
 
 AWS_MSK_IAM: Final = "AWS_MSK_IAM"
 # b-1.NAME.ID.c2.kafka.REGION.amazonaws.com, boot-ID.c1.kafka-serverless.REGION.amazonaws.com; in China .amazonaws.com.cn
-_HOST: Final = re.compile(r"(?:[\w-]+\.)+kafka(?:-serverless)?\.(?P<region>[a-z]+(?:-[a-z]+)+-\d+)\.amazonaws\.com(?:\.cn)?\.?")
+_HOST: Final = r"(?:[\w-]+\.)+kafka(?:-serverless)?\.(?P<region>[a-z]+(?:-[a-z]+)+-\d+)\.amazonaws\.com(?:\.cn)?\.?"
 _OWN: Final = "sasl_aws_"
 # Options that tell when tokens are refreshed are those of any tokens.
 _SHARED: Final = ("sasl_mechanism", "sasl_login_")
@@ -30,18 +30,17 @@ _SHARED: Final = ("sasl_mechanism", "sasl_login_")
 
 def _matching(pattern: str, values: str) -> Kind:
     """Return the kind of a text that a pattern matches."""
-    whole = re.compile(pattern)
 
     def read(name: str, value: Any) -> str | None:
         text = read_text(name, value)
-        if text is not None and whole.fullmatch(text.strip()) is None:
+        if text is not None and re.fullmatch(pattern, text.strip()) is None:
             raise ConfigError(f"{name}={text!r}: it is {values}")
         return None if text is None else text.strip()
 
     return Kind(f"{values}; or None", read)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class MskOptions(EndpointOptions):
     """Holds whose credentials of AWS are signed, and for which region."""
 
@@ -70,7 +69,7 @@ class MskOptions(EndpointOptions):
 
 def regions_of(addresses: Iterable[str]) -> list[str]:
     """Return the regions of AWS that the names of MSK's brokers have, each once. An address is `host:port`."""
-    matches = (_HOST.fullmatch(address.rpartition(":")[0].lower()) for address in addresses)
+    matches = (re.fullmatch(_HOST, address.rpartition(":")[0].lower()) for address in addresses)
     return list(dict.fromkeys(match["region"] for match in matches if match is not None))
 
 

@@ -6,8 +6,6 @@ The table of options is an argument.
 
 from __future__ import annotations
 
-import difflib
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
@@ -310,6 +308,9 @@ def _place_partitioner(options: dict[str, Any]) -> None:
 
 def why_not(name: str) -> str | None:
     """Return why an option of Java or librdkafka is not supported, by any spelling of its name; None: it is no option of theirs."""
+    # Imported for errors alone.
+    from fnmatch import fnmatchcase  # noqa: PLC0415
+
     spellings = (name, name.replace("_", "."))
     rows = (why for why, patterns in NOT_HERE if any(fnmatchcase(one, pattern) for one in spellings for pattern in patterns))
     return next(rows, None)
@@ -319,6 +320,9 @@ def say_unknown(name: Any, table: Mapping[str, Option], *, dotted: bool) -> str:
     """Return the error text for a name that is no option: the reason, or the nearest name, dotted or as a field."""
     if not isinstance(name, str):
         return f"an option's name is a string, not {type(name).__name__}"
+    # Imported for errors alone.
+    import difflib  # noqa: PLC0415
+
     why = why_not(name)
     if why is not None:
         return f"{name!r} has no place here: {why}"

@@ -33,12 +33,13 @@ from aioproducer.producer_options import ProducerArguments, SerializerOf
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
 from aioproducer.timestamp_conversion import seconds_of
+from aioproducer.topic import TopicCalls
 from aioproducer.version import VERSION
 
 __all__ = ["Producer"]
 
 # The send methods other than `send` and `send_and_wait`, which calls the `send` of a subclass that overrides it.
-_OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread")
+_OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread", "topic")
 # Without type arguments and serializers, both are bytes (PEP 696). Before Python 3.13 only type checkers know defaults.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
@@ -50,7 +51,7 @@ else:
     V = TypeVar("V")
 
 
-class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
+class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
     """Sends records to Kafka from one event loop.
 
     ```python
@@ -239,9 +240,11 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
             The errors of `send`: the record was not queued.
         Cancellation: while `send` waits, the record is not queued. After that the record is sent all the same.
         """
-        delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers) if self._is_send_ours else None
+        if not self._is_send_ours:
+            return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
+        delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
-            delivery = await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+            delivery = await self._fast_path.slowly(topic, value, key, partition, timestamp_ms, headers)
         return await delivery
 
     def send_nowait(
@@ -282,7 +285,7 @@ class Producer(LifeCycle, TransactionCalls, Generic[K, V]):
             `Deliveries.of(error)` returns their deliveries. The call may have read one chunk more from an iterator.
         Cancellation: the same, with CancelledError.
         """
-        return await self._running().send_many(topic, records, partial(Producer.send, self))
+        return await self._running().send_many(topic, records, partial(Producer.send, self), None)
 
     async def send_columns(
         self,

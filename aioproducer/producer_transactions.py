@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar
 
-from aioproducer.engine.transactions.committed_offsets import committed_offset
-from aioproducer.engine.transactions.context import TransactionScope
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position, PreparedTransaction
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
 from aioproducer.transaction_runs import RunsTransactions
@@ -45,6 +43,9 @@ class TransactionCalls(RunsTransactions):
             UsageError: the producer has no `transactional_id`. All other errors are those of `begin_transaction` and
                 `commit_transaction`.
         """
+        # Most producers have no transactions.
+        from aioproducer.engine.transactions.context import TransactionScope  # noqa: PLC0415
+
         return TransactionScope(lambda: self._running().transaction_manager, self.config.max_block_ms / 1000)
 
     async def begin_transaction(self) -> None:
@@ -165,9 +166,13 @@ class TransactionCalls(RunsTransactions):
             TransactionTimeout: no coordinator answered within `max_block_ms`, or another producer's transaction holds the position.
         Cancellation: nothing goes on.
         """
+        # Most producers have no transactions.
+        from aioproducer.engine.transactions.committed_offsets import committed_offset  # noqa: PLC0415
+
         engine = self._running()
         transaction_manager = engine.transaction_manager
         group = read_position_key(job, topic)
         await transaction_manager.idle("committed_position()")
         await engine.parts.accumulator.partitions(topic)
+        assert engine.parts.coordinator_calls is not None
         return await committed_offset(engine.parts.coordinator_calls, group.group_id, topic, "committed_position()")

@@ -7,13 +7,15 @@ contents of the record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from aioproducer.encoding import BYTES, Encoding, Encodings
 from aioproducer.errors import RecordTooLarge, UsageError
 from aioproducer.model import Record
 from aioproducer.number_conversion import exact_int, shown
 from aioproducer.records.record_batch import NO_HEADERS, OVERHEAD, encode_headers, size_limit
-from aioproducer.serializers import adapt, serialize
+from aioproducer.serializers import as_bytes
 from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH_OVERHEAD",
     "RecordValidation",
+    "Unencoded",
     "check_batch",
     "check_columns",
     "check_partition",
@@ -127,27 +130,46 @@ class MakesRecord(Protocol[R_co]):
         """Return the record."""
 
 
+class Unencoded(NamedTuple):
+    """Holds what a record lacks whose serializers are not prepared yet.
+
+    Attributes:
+        encoding: has the serializers.
+        encode: returns the bytes of value, key and headers, and the most bytes that the record takes; raises the errors of `send`.
+    """
+
+    encoding: Encoding
+    encode: Callable[[], tuple[bytes | None, bytes | None, bytes, int]]
+
+
+def _call(_what: str, function: Callable[..., Any], *given: Any) -> Any:
+    return function(*given)
+
+
 class RecordValidation(Generic[R_co]):
     """Validates the records of one producer, or of a `RecordingProducer`, which raises the same errors.
 
     Args:
         make: makes the record that `record` returns.
-        watch: returns a serializer with a timer around it, given its name.
+        call: calls a serializer, given its name, the function and the arguments.
+
+    Attributes:
+        encodings: how keys and values become bytes by the options.
     """
 
-    def __init__(
-        self, config: ProducerConfig, make: MakesRecord[R_co], watch: Callable[[str, Any], Any] = lambda _name, function: function
-    ) -> None:
+    def __init__(self, config: ProducerConfig, make: MakesRecord[R_co], call: Callable[..., Any] = _call) -> None:
         self._config = config
         self._make = make
-        self._serialize_key, self._serialize_value = (
-            watch(name, serializer) if (serializer := adapt(getattr(config, name))) is not None else None
-            for name in ("key_serializer", "value_serializer")
-        )
-        self._has_serializer = self._serialize_key is not None or self._serialize_value is not None
+        self._call = call
+        self.encodings: Encodings = Encodings(config.key_serializer, config.value_serializer)
 
-    def record(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> R_co:
+    def record(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> R_co:
         """Return the record that `make` makes of the validated arguments.
+
+        `encoding` says how key and value become bytes; None: as the options do. If its serializers are not prepared, the record is
+        `unencoded`, and is complete once the caller has called `Unencoded.encode`.
 
         Raises:
             UsageError: the caller made a mistake, or a serializer failed.
@@ -158,18 +180,34 @@ class RecordValidation(Generic[R_co]):
         if timestamp_ms is not None:
             timestamp_ms = timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
         headers = () if headers is None else headers
-        if headers and self._has_serializer:
-            headers = header_pairs(headers)
-        key = serialize("key", self._serialize_key, topic, headers, key)
-        value = serialize("value", self._serialize_value, topic, headers, value)
+        if encoding is None:
+            encoding = BYTES if self.encodings.is_plain else self.encodings.of(topic)
+        if encoding is not BYTES:
+            if headers:
+                headers = header_pairs(headers)
+            if not encoding.is_current():
+                record = self._make(topic, value=None, key=None, partition=partition, timestamp_ms=timestamp_ms, headers=NO_HEADERS, size=0)
+                # Only the engine's records can wait: a `RecordingProducer` has prepared its serializers by now.
+                record.unencoded = Unencoded(encoding, partial(self._encoded, topic, value, key, headers, encoding))  # type: ignore[attr-defined]
+                return record
+        value, key, encoded, size = self._encoded(topic, value, key, headers, encoding)
+        return self._make(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size)
+
+    def _encoded(self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding) -> tuple[bytes | None, bytes | None, bytes, int]:
+        """Return the bytes of value, key and headers, and the most bytes that the record takes in a batch."""
+        if encoding is not BYTES:
+            value, key, headers = encoding.encode(topic, value, key, headers, self._call)
+        else:
+            if key is not None and type(key) is not bytes:
+                key = as_bytes("key", topic, key)
+            if value is not None and type(value) is not bytes:
+                value = as_bytes("value", topic, value)
         if headers:
             _check_format(self._config)
         encoded = encode_headers(headers) if headers else NO_HEADERS
         size = size_limit(key, value, encoded)
         self.size(topic, size)
-        return self._make(
-            topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size - OVERHEAD
-        )
+        return value, key, encoded, size - OVERHEAD
 
     def size(self, topic: str, size: int) -> None:
         """Raise RecordTooLarge if a record, alone in a batch of so many bytes, is too large."""

@@ -9,30 +9,21 @@ An error of this module is raised where no frame holds what was read: tools that
 
 from __future__ import annotations
 
-import hmac
-import os
 import re
 from functools import partial
-from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from aioproducer.errors import ConfigError
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
-__all__ = ["PROVIDERS", "NotText", "Secret", "hide", "is_reference", "read_properties"]
+__all__ = ["PROVIDERS", "NotText", "Secret", "hide", "is_reference"]
 
 PROVIDERS: Final = ("env", "file", "dir")
-_REFERENCE: Final = re.compile(rf"\$\{{(?P<provider>{'|'.join(PROVIDERS)}):(?P<place>[^{{}}]+)\}}")
+_REFERENCE: Final = rf"\$\{{(?P<provider>{'|'.join(PROVIDERS)}):(?P<place>[^{{}}]+)\}}"
 # The text of a private key in PEM, for any option.
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"
-
-# Key and value of a line of a properties file: the key ends at the first `=`, `:` or blank without a backslash before it.
-_PROPERTY: Final = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)[ \t\f]*(?:[=:][ \t\f]*)?(?P<value>.*)", re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class NotText:
@@ -93,7 +84,7 @@ class Secret:
     __slots__ = ("_read", "reference")
 
     def __init__(self, text: str) -> None:
-        match = _REFERENCE.fullmatch(text.strip())
+        match = re.fullmatch(_REFERENCE, text.strip())
         self.reference: str | None = text.strip() if match is not None else None
         self._read: Callable[[], str] = (lambda: text) if match is None else partial(_resolve, match["provider"], match["place"])
 
@@ -108,13 +99,13 @@ class Secret:
     @property
     def file(self) -> Path | None:
         """Return the file that a reference names; None: it names none. The file is not looked for, but for one whose name has a colon."""
-        match = _REFERENCE.fullmatch(self.reference or "")
+        match = re.fullmatch(_REFERENCE, self.reference or "")
         if match is None or match["provider"] == "env":
             return None
-        path, _, name = match["place"].rpartition(":")
-        if match["provider"] == "dir":
-            return Path(path) / name
-        return Path(path if path and not Path(match["place"]).is_file() else match["place"])
+        # What reads references is imported for those who give one.
+        from aioproducer.secret_references import file_of  # noqa: PLC0415
+
+        return file_of(match["provider"], match["place"])
 
     @property
     def is_encodable(self) -> bool:
@@ -124,7 +115,7 @@ class Secret:
     @property
     def is_mixed(self) -> bool:
         """Return whether the text has a reference within other text, where it is not read."""
-        return self.reference is None and _REFERENCE.search(self._read()) is not None
+        return self.reference is None and re.search(_REFERENCE, self._read()) is not None
 
     def __repr__(self) -> str:
         return f"<Secret {self.reference or 'hidden'}>"
@@ -139,6 +130,9 @@ class Secret:
             return NotImplemented
         if self.reference is not None or other.reference is not None:
             return self.reference == other.reference
+        # It loads OpenSSL's hashes, and secrets are rarely compared.
+        import hmac  # noqa: PLC0415
+
         return hmac.compare_digest(self._read().encode("utf-8", "surrogatepass"), other._read().encode("utf-8", "surrogatepass"))
 
     def __hash__(self) -> int:
@@ -164,9 +158,16 @@ class Secret:
         return Secret, (self.reference,)
 
 
+def _resolve(provider: str, place: str) -> str:
+    # What reads references is imported for those who give one.
+    from aioproducer.secret_references import resolve  # noqa: PLC0415
+
+    return resolve(provider, place)
+
+
 def is_reference(text: str) -> bool:
     """Return whether the whole text is a reference."""
-    return _REFERENCE.fullmatch(text.strip()) is not None
+    return re.fullmatch(_REFERENCE, text.strip()) is not None
 
 
 def hide(options: dict[Any, Any], is_shown: Callable[[Any], bool]) -> None:
@@ -189,77 +190,3 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-# References
-
-
-class _Found(NamedTuple):
-    """Holds what a reference gave: the text, or why there is none."""
-
-    text: str = ""
-    why: str = ""
-
-
-def _resolve(provider: str, place: str) -> str:
-    found = {"env": _variable, "file": _file, "dir": _file_of_directory}[provider](place)
-    if found.text:
-        return found.text
-    raise ConfigError(f"${{{provider}:{place}}}: {found.why or 'it is empty'}")
-
-
-def _variable(name: str) -> _Found:
-    return _Found(os.environ[name]) if name in os.environ else _Found(why=f"there is no environment variable {name}")
-
-
-def _file_of_directory(place: str) -> _Found:
-    path, colon, name = place.rpartition(":")
-    if not colon or Path(name).name != name:
-        return _Found(why="write ${dir:/path:file}")
-    return _whole(Path(path) / name)
-
-
-def _file(place: str) -> _Found:
-    path, colon, key = place.rpartition(":")
-    # A Windows drive has a colon, too.
-    if not colon or Path(place).is_file():
-        return _whole(Path(place))
-    found = _content(Path(path))
-    if found.why:
-        return found
-    value = dict(read_properties(found.text)).get(key)
-    return _Found(why=f"the file has no key {key!r}") if value is None else _Found(value)
-
-
-def _whole(path: Path) -> _Found:
-    found = _content(path)
-    return _Found(found.text.strip(), found.why)
-
-
-def _content(path: Path) -> _Found:
-    try:
-        return _Found(path.read_text("utf-8"))
-    except OSError as error:
-        return _Found(why=f"{path} cannot be read: {error.strerror or type(error).__name__}")
-    # The error holds the bytes of the file.
-    except UnicodeDecodeError:
-        return _Found(why=f"{path} is no UTF-8 text")
-
-
-def read_properties(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the keys and values of a properties file, as `java.util.Properties.load` reads them."""
-    lines = iter(re.split(r"\r\n|\r|\n", text))
-    for line in lines:
-        line = line.lstrip(" \t\f")
-        if not line or line[0] in "#!":
-            continue
-        # An odd number of backslashes at the end continues the line.
-        while (len(line) - len(line.rstrip("\\"))) % 2:
-            line = line[:-1] + next(lines, "").lstrip(" \t\f")
-        match = _PROPERTY.fullmatch(line)
-        if match is not None:
-            yield _unescaped(match["key"]), _unescaped(match["value"])
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1][1:], 16)) if len(match[1]) > 1 else _ESCAPED.get(match[1], match[1]), text)

@@ -10,7 +10,6 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
-from aioproducer.jaas import read_jaas
 from aioproducer.options import FLAG
 from aioproducer.secret import PROVIDERS, NotText, Secret
 
@@ -73,6 +72,9 @@ def _jaas(written: str, value: Any, mechanism: str) -> list[Given]:
         return []
     if not isinstance(value, Secret):
         raise ConfigError(f"{written} must be a string, not {value.type_name if isinstance(value, NotText) else type(value).__name__}")
+    # Few configs have a JAAS text.
+    from aioproducer.jaas import read_jaas  # noqa: PLC0415
+
     login = read_jaas(written, value)
     if mechanism and not mechanism.startswith(login.family):
         raise ConfigError(f"{written} has {login.module}, and sasl_mechanism={mechanism}: the module is for {login.family}")

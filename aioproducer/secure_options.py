@@ -31,7 +31,7 @@ _VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _STORES: Final = ("PEM", "PKCS12")
 # Java's default, which its key stores of type PKCS12 are read by, too: the first bytes of the file tell the type.
 _BY_FIRST_BYTES: Final = "JKS"
-_BETWEEN: Final = re.compile(r"[\s,:]+")
+_BETWEEN: Final = r"[\s,:]+"
 
 
 class Assumed(str):
@@ -81,7 +81,7 @@ def _listed(name: str, value: Any) -> list[str]:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
         raise ConfigError(f"{name} must be a string or a sequence of strings, not {type_name(value)}")
-    return [word for part in parts for word in _BETWEEN.split(part) if word]
+    return [word for part in parts for word in re.split(_BETWEEN, part) if word]
 
 
 def _versions(name: str, value: Any) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def _context(name: str, value: Any) -> Any:
 _PEM: Final = Kind("PEM, or None", read_text)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class SecureOptions(KerberosOptions):
     """Holds how connections are encrypted and authenticated. A config that holds a secret as its text cannot be pickled."""
 
@@ -213,6 +213,21 @@ class SecureOptions(KerberosOptions):
         python=("sasl_plain_password",),
     )
     sasl_token_auth: bool = option(False, FLAG, "whether sasl_username and sasl_password are a delegation token", java=None)
+
+    # Those that a dataclass would generate take milliseconds to compile, for more than a hundred options.
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if isinstance(other, SecureOptions) and type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        shown = (f"{field.name}={getattr(self, field.name)!r}" for field in fields(self) if field.repr)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 # The order of the documents: the options of the bases come last.

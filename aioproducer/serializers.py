@@ -1,11 +1,10 @@
-"""Holds serializers, which make bytes of keys and values."""
+"""Holds serializers, which make bytes of keys and values, and calls the serializer that the user gives."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError, SerializationError
 
@@ -15,7 +14,31 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Serializer
     from aioproducer.model import Headers
 
-__all__ = ["adapt", "json_serializer", "serialize", "string_serializer"]
+__all__ = [
+    "AS_BYTES",
+    "OF_RECORD",
+    "OF_VALUE",
+    "WITH_HEADERS",
+    "Step",
+    "adapt",
+    "as_bytes",
+    "failure",
+    "finish",
+    "is_two_phase",
+    "json_serializer",
+    "mistyped",
+    "serialize",
+    "string_serializer",
+]
+
+# What a step's function is called with: (value), (topic, headers, value), or (value, headers) as `Encoder.encode` is.
+OF_VALUE: Final = 0
+OF_RECORD: Final = 1
+WITH_HEADERS: Final = 2
+# Bytes, or headers beside them, as `Encoder.encode` may return them.
+_WITH_HEADERS_LENGTH: Final = 2
+# The ends of the files that call the user's serializers. None of their lines is a place where a serializer raised.
+_CALLERS: Final = ("aioproducer/serializers.py", "aioproducer/encoding.py", "slow_callbacks.py", "_fast_path.pyx", "fast_path.py")
 
 
 def string_serializer(value: str) -> bytes:
@@ -25,48 +48,133 @@ def string_serializer(value: str) -> bytes:
 
 def json_serializer(value: object) -> bytes:
     """Return compact UTF-8 JSON of a value. It refuses NaN and infinities, because no JSON reader accepts them."""
+    # Imported where it is used, as most producers serialize by other means.
+    import json  # noqa: PLC0415
+
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def adapt(function: Callable[..., bytes] | None) -> Serializer | None:
-    """Return a serializer of three arguments (topic, headers, value), from one with three arguments or from a plain `f(value)`."""
+class Step(NamedTuple):
+    """Holds how the keys, or the values, of records become bytes.
+
+    Attributes:
+        function: makes the bytes; None: they are bytes already, or `serializer` is not prepared.
+        shape: what the function is called with: `OF_VALUE`, `OF_RECORD` or `WITH_HEADERS`.
+        kind: the class of which each key or value must be an instance; None: any.
+        serializer: the two-phase serializer whose encoder has the function; None: there is none.
+    """
+
+    function: Callable[..., Any] | None = None
+    shape: int = OF_VALUE
+    kind: type | None = None
+    serializer: Serializer[Any] | None = None
+
+    @property
+    def is_prepared(self) -> bool:
+        """Return whether the step can be taken."""
+        return self.function is not None or self.serializer is None
+
+
+AS_BYTES: Final = Step()
+
+
+def is_two_phase(given: object) -> bool:
+    """Return whether an object is an `interfaces.Serializer`, with a first phase that waits."""
+    return not isinstance(given, type) and callable(getattr(given, "prepare", None))
+
+
+def adapt(function: Callable[..., bytes] | Serializer[Any] | None) -> Step:
+    """Return the step of a `Serializer`, of a function of three arguments (topic, headers, value) or of a plain `f(value)`; None: of bytes."""
     if function is None:
-        return None
+        return AS_BYTES
+    if is_two_phase(function):
+        return Step(shape=WITH_HEADERS, serializer=function)  # type: ignore[arg-type]
+    assert callable(function)
     if inspect.iscoroutinefunction(function):
         raise ConfigError(f"a serializer is a plain function; {function!r} is a coroutine function. Await before `send`.")
     try:
         inspect.signature(function).bind(b"value")
     except TypeError:
-        return function
+        return Step(function, OF_RECORD)
     # A builtin without a signature.
     except ValueError:
         pass
-    return lambda _topic, _headers, value: function(value)
+    return Step(function)
 
 
-def serialize(what: str, serializer: Serializer | None, topic: str, headers: Headers, value: Any) -> bytes | None:
-    """Return the bytes of a key or value. None stays None: it is a null key or a tombstone.
+def _call(_what: str, function: Callable[..., Any], *given: Any) -> Any:
+    return function(*given)
+
+
+def serialize(
+    what: str, step: Step, topic: str, headers: Headers, value: Any, call: Callable[..., Any] = _call
+) -> tuple[bytes | None, Headers]:
+    """Return the bytes of a key or value, and the headers that the record has now.
+
+    None stays None: it is a null key or a tombstone.
+
+    Args:
+        what: "key" or "value".
+        step: how it becomes bytes.
+        topic: the topic of the record.
+        headers: pairs.
+        value: the key or value.
+        call: calls the serializer's function: `SlowCallbacks.call`.
 
     Raises:
         SerializationError: no serializer and not bytes, or a serializer that raised or returned no bytes. The text never has the value.
     """
-    if value is None or type(value) is bytes:
-        if serializer is None or value is None:
-            return value
-    elif serializer is None:
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            # A subclass might return bytes of its own kind, with a length of their own.
-            return bytes(memoryview(value))
-        raise SerializationError(
-            f"{what} for {topic!r} is {type(value).__name__}, not bytes: encode it, or give the producer a {what}_serializer"
-        )
+    function, shape, kind, _ = step
+    if value is None:
+        return None, headers
+    if function is None:
+        return as_bytes(what, topic, value), headers
+    if kind is not None and not isinstance(value, kind):
+        raise mistyped(what, kind, topic, value)
+    given = (value,) if shape == OF_VALUE else (topic, headers, value) if shape == OF_RECORD else (value, headers)
     try:
-        encoded = serializer(topic, headers, value)
+        encoded = call(f"{what}_serializer", function, *given)
     except Exception as error:
-        told = f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}"
-        raise SerializationError(told) from error
+        raise failure(what, topic, value, error) from error
+    return (encoded, headers) if type(encoded) is bytes else finish(what, shape, topic, headers, encoded)
+
+
+def as_bytes(what: str, topic: str, value: Any) -> bytes:
+    """Return bytes, or a buffer, as bytes.
+
+    Raises:
+        SerializationError: it is neither.
+    """
+    if type(value) is bytes:
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        # A subclass might return bytes of its own kind, with a length of their own.
+        return bytes(memoryview(value))
+    raise SerializationError(
+        f"{what} for {topic!r} is {type(value).__name__}, not bytes: encode it, or give the producer a {what}_serializer"
+    )
+
+
+def mistyped(what: str, kind: type, topic: str, value: object) -> SerializationError:
+    """Return the error of a key or value that is no instance of the class that the topic was given."""
+    return SerializationError(f"{what} for {topic!r} is {type(value).__name__}, not {kind.__name__}, which `topic({what}=...)` names")
+
+
+def failure(what: str, topic: str, value: object, error: Exception) -> SerializationError:
+    """Return the error of a serializer that raised."""
+    return SerializationError(f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}")
+
+
+def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) -> tuple[bytes, Headers]:
+    """Return the bytes and headers of what a serializer returned, if that is not bytes.
+
+    Raises:
+        SerializationError: it is neither bytes of another type nor, from an `Encoder`, a pair of bytes and headers.
+    """
+    if shape == WITH_HEADERS and isinstance(encoded, tuple) and len(encoded) == _WITH_HEADERS_LENGTH:
+        encoded, headers = encoded
     if isinstance(encoded, (bytes, bytearray, memoryview)):
-        return bytes(memoryview(encoded))
+        return bytes(memoryview(encoded)), headers
     advice = ""
     if inspect.iscoroutine(encoded):
         encoded.close()
@@ -77,4 +185,5 @@ def serialize(what: str, serializer: Serializer | None, topic: str, headers: Hea
 def _place(error: Exception) -> str:
     """Return the place where a serializer raised. The error's own text is left out: it may have the value. It is in `__cause__`."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f" in {frames[-1].name} ({frames[-1].filename}:{frames[-1].lineno})" if frames[-1].filename != __file__ else ""
+    filename = frames[-1].filename.replace("\\", "/")
+    return "" if filename.endswith(_CALLERS) else f" in {frames[-1].name} ({frames[-1].filename}:{frames[-1].lineno})"

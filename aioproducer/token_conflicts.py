@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.endpoint_urls import file_of
 from aioproducer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,6 +89,9 @@ def check_endpoint_options(config: EndpointOptions, given: Collection[str]) -> N
     for first, second in _EXCLUDES:
         if first in given and second in given:
             raise ConfigError(f"{first} and {second} are both given: keep one")
+    # Only token endpoints have URLs.
+    from aioproducer.endpoint_urls import file_of  # noqa: PLC0415
+
     _check_way(_way(config, given, is_file=file_of(url) is not None), given)
     _check_values(config, given, url)
 

@@ -73,7 +73,7 @@ def _or_none(kind: Kind) -> Kind:
     return Kind(f"{kind.values}; or None", read)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class TokenOptions(MskOptions):
     """Holds where bearer tokens come from, and when they are refreshed."""
 

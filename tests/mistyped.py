@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
-from typing import assert_type
+from typing import TypedDict, assert_type
 
-from aioproducer import AnyProducer, Producer, ProducerConfig, Record, string_serializer
+from aioproducer import AnyProducer, AnyTopic, Encoder, Producer, ProducerConfig, Record, Topic, string_serializer
 from aioproducer.testing import RecordingProducer
+from aioproducer.testing.recorded_topic import RecordedTopic
 
 
 @dataclasses.dataclass
 class Order:
     id: int
+
+
+class Row(TypedDict):
+    id: int
+
+
+class Prepared:
+    async def prepare(self, topic: str, /) -> Encoder[Order]:
+        raise NotImplementedError
 
 
 def encoded(order: Order) -> bytes:
@@ -61,3 +71,22 @@ async def mistakes() -> None:
     async with orders.running(wait=False) as running:
         assert_type(running, Producer[bytes, Order])
     assert_type(await orders.run_in_transaction(lambda: orders.partitions_for("orders")), set[int])
+
+
+async def mistakes_of_topics(plain: Producer, orders: Producer[bytes, Order], recorded: RecordingProducer[bytes, Order]) -> None:
+    topic = plain.topic("orders", key=str, value=Order)
+    assert_type(topic, Topic[str, Order])
+    await topic.send(Order(1), key="key")
+    await topic.send(b"value")  # type: ignore[arg-type]
+    await topic.send(Order(1), key=b"key")  # type: ignore[arg-type]
+    await topic.send_many([Order(1), Record(Order(2), "key"), None])
+    await topic.send_many([b"a"])  # type: ignore[list-item]
+    assert_type(plain.topic("orders", value=Row), Topic[bytes, Row])
+    assert_type(plain.topic("orders", value=encoded), Topic[bytes, Order])
+    assert_type(plain.topic("orders", key=Prepared()), Topic[Order, bytes])
+    assert_type(orders.topic("orders"), Topic[bytes, Order])
+    assert_type(recorded.topic("orders", key=str), RecordedTopic[str, Order])
+    plain.topic("orders", value=5)  # type: ignore[call-overload]
+    handle: AnyTopic[str, Order] = topic
+    handle = recorded.topic("orders", key=str)
+    await handle.send_nowait(Order(1), "key")

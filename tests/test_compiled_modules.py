@@ -8,7 +8,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zlib
 
 import pytest
@@ -78,7 +77,7 @@ def test_what_cannot_be_used_is_passed_over_unless_it_is_required(
     """`extension` says why a module is not used, and raises it where the module is required."""
     if unit is not None:
         (package / "_unit.py").write_text(unit)
-    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: not is_locked and name == "Py_GIL_DISABLED")
+    monkeypatch.setattr(compiled_modules, "_is_free_threaded", lambda: not is_locked)
     assert extension(NAME) == (None, reason)
     monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", "1")
     with pytest.raises(ImportError) as raised:

@@ -43,6 +43,14 @@ async def test_the_example_of_the_fake_cluster_runs() -> None:
     await shown()
 
 
+def test_the_example_of_a_typed_topic_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first example of docs/topics/serializers.md runs unchanged, its assertion included."""
+    example = re.search(r"```python\n(.*?)```", (ROOT / "docs/topics/serializers.md").read_text(), re.DOTALL)
+    assert example is not None
+    exec(compile(example[1], "serializers.md", "exec"), {"__name__": "serializers"})
+    assert capsys.readouterr().out == "0\n"
+
+
 def test_the_reference_of_options_is_up_to_date() -> None:
     """docs/reference/config.md is what its maker makes of the table of options now: `python docs/reference/make_config.py`."""
     made = runpy.run_path(str(ROOT / "docs/reference/make_config.py"))

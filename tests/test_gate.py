@@ -236,6 +236,7 @@ def test_the_workloads_run_and_tell_what_they_ran() -> None:
     names = [
         "keyed",
         "keyless",
+        "serializer",
         "headers",
         "single",
         "tick",

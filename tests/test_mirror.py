@@ -13,8 +13,10 @@ CHOICE = "an import: tests/engine/test_build_info.py and tests/contract/test_bui
 WITHOUT = {
     "append/admission": "what it orders are waiting sends of a whole producer: tests/scenarios/test_backpressure.py, test_crowds.py",
     "append/chosen_build": CHOICE,
+    "append/column_batches": "it queues the windows of a producer: tests/scenarios/test_column_rows.py",
     "append/fast_path": "the twin of a compiled module: tests/contract runs both builds, tests/scenarios/test_order_property.py too",
     "append/pending_sends": "it numbers, times and marks the sends that `Admission` lets wait: tests/scenarios/test_backpressure.py, test_crowds.py",
+    "append/preparations": "sends of a whole producer wait for them: tests/scenarios/test_topics.py",
     "append/record_accumulator": "its calls are those of a producer: tests/contract/test_sending.py, tests/scenarios/test_full_batches.py",
     "append/transactional_accumulator": "its records are those of transactions: tests/scenarios/test_transactions.py",
     "circuit_breaker/control": "the commands of a user's breaker: tests/engine/circuit_breaker/test_manager.py",
@@ -27,6 +29,7 @@ WITHOUT = {
     "observability/waiting_notice": "it is seen while a producer starts or stops: tests/scenarios/test_starting.py, test_shutdown.py",
     "shutdown": "the end of a producer: tests/scenarios/test_shutdown.py, test_dropped_producer.py",
     "startup": "the start of a producer: tests/scenarios/test_starting.py",
+    "tasks/anyio_backend": "it imports: tests/engine/sender/test_batch_compressor.py runs what needs it",
     "tasks/callbacks": "they run in the loop: tests/engine/delivery/test_completion_queue.py, tests/contract/test_deliveries.py",
     "resolver_runtime": "the life of a resolver: tests/scenarios/test_resolver.py",
     "transactions/committed_offsets": "positions are read by a producer: tests/scenarios/test_positions.py",
@@ -38,6 +41,8 @@ WITHOUT = {
     "runtime": "the life of a producer: tests/scenarios/test_starting.py, test_shutdown.py",
     "sender/drain_schedule": "when a producer drains: tests/scenarios/test_tight_loops.py, test_held_loop.py",
     "sender/flushes": "the flushes of a producer: tests/scenarios/test_delivering.py, test_shutdown.py",
+    "sender/parcel": "it holds values",
+    "sender/older_formats": "its results are those of tests/engine/sender/test_record_formats.py",
     "sender/sender": "its drains and answers: tests/scenarios/test_delivering.py, test_in_flight.py, test_retries.py",
 }
 

@@ -6,20 +6,25 @@ import functools
 import json
 import operator
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from aioproducer.errors import ConfigError, SerializationError
-from aioproducer.serializers import adapt, json_serializer, serialize, string_serializer
+from aioproducer.serializers import AS_BYTES, adapt, json_serializer, serialize, string_serializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+HEADERS: Final = (("trace", b"1"),)
+
+
 def given(function: Callable[..., Any] | None, value: object) -> bytes | None:
     """Return the bytes that the function makes of a value."""
-    return serialize("value", adapt(function), "orders", (("trace", b"1"),), value)
+    encoded, headers = serialize("value", adapt(function), "orders", HEADERS, value)
+    assert headers is HEADERS
+    return encoded
 
 
 class Named:
@@ -75,7 +80,7 @@ def test_a_function_that_shows_no_signature() -> None:
 
 def test_no_serializer() -> None:
     """Then there is nothing to call."""
-    assert adapt(None) is None
+    assert adapt(None) is AS_BYTES
 
 
 async def _later(value: object) -> bytes:

@@ -118,6 +118,7 @@ def test_hints_can_be_read_when_it_runs(name: str, function: Any) -> None:
 INTERNAL = {
     "ProduceRequestResult": "`Deliveries.add_one` is called by the engine",
     "ThreadBridge": "`Producer.from_thread` makes a `FromThread`",
+    "Encoding": "`Producer.topic` makes a `Topic`",
     "DeliveryContext": "`Producer.create_batch` makes a `ReadyBatch`",
     "Secret": "a config holds secrets as such; the options are strings",
     "NotText": "the same",

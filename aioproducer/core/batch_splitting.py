@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.records.record_batch import unvarint, varint
+from aioproducer.records.varints import unvarint, varint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -69,7 +69,7 @@ class Fill(enum.IntEnum):
         return self.name.lower()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DrainState:
     """Holds what rules of a drain read. The Sender updates it; times are in seconds of the loop's clock.
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aioproducer.core.partitioner import murmur2
 from aioproducer.records import columns
-from aioproducer.records.plain_columns import BadRow, bad_partition
+from aioproducer.records.encoded_rows import BadRow, bad_partition
 
 __all__ = ["MOST_ROWS", "assign", "plain_assign"]
 

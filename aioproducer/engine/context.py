@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineContext"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EngineContext:
     """Holds what a part needs of the producer that it belongs to, whatever it does.
 

@@ -8,8 +8,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.encoding import BYTES
 from aioproducer.engine.append.chosen_build import FastPath, here
-from aioproducer.engine.append.send_columns import SendColumns
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge, running_loop
 from aioproducer.engine.gauges import unready
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.encoding import Encoding
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
@@ -122,14 +123,18 @@ class Runtime:
 
     def _accept(self, *record: Any) -> Delivery | PendingSend:
         self.check()
-        return self.parts.accumulator.submit(*record)
+        return self.parts.accumulator.submit(*record, None)
 
-    async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]]) -> Deliveries:
-        """Send all `records`, in bulk where that is possible, and return their deliveries; `send` is the producer's."""
+    async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]], encoding: Encoding | None) -> Deliveries:
+        """Send all `records`, in bulk where that is possible, and return their deliveries.
+
+        `send` sends one of them: it is that of the producer, or of a topic. `encoding` is the topic's; None: as the options say.
+        """
         self.check()
         parts = self.parts
+        is_encoded = encoding is not BYTES and not (encoding is None and self._fast_path.encodings is None)
         sending = SendMany(self._config, self.loop, self._fast_path, parts.loop_budget, parts.appender, parts.accumulator, send)
-        return await sending.send(topic, records)
+        return await sending.send(topic, records, is_encoded=is_encoded)
 
     async def send_columns(
         self,
@@ -144,6 +149,9 @@ class Runtime:
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
+        # Whatever reads columns is imported for those who have some.
+        from aioproducer.engine.append.send_columns import SendColumns  # noqa: PLC0415
+
         columns = SendColumns(self._config, self.parts.appender, self.parts.accumulator, send)
         return await columns.send(topic, values, keys, partition, timestamps_ms, headers, partitions)
 

@@ -14,7 +14,7 @@ from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.net.transport import close_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.thread_bridge import ThreadBridge
@@ -150,7 +150,7 @@ class Shutdown:
             lambda: parts.admission.close(lambda: ProducerClosed(str(cause))),
             lambda: parts.sender.fail_all(cause),
             lambda: parts.transaction_manager.close(lambda: ProducerClosed(str(cause))) if parts.transaction_manager is not None else None,
-            lambda: parts.coordinator_calls.close(lambda: ProducerClosed(str(cause))),
+            lambda: parts.coordinator_calls.close(lambda: ProducerClosed(str(cause))) if parts.coordinator_calls is not None else None,
             lambda: parts.cluster.close(now=not self._is_flushed) if closes_connections else None,
         )
         for end in ends:

@@ -22,7 +22,6 @@ from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
 from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
-from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.delivery import chosen_build
 from aioproducer.engine.delivery.chosen_build import DeliveryContext
@@ -39,16 +38,12 @@ from aioproducer.engine.observability.instruments import Instruments
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.sender.drain_schedule import DrainSchedule
-from aioproducer.engine.sender.failed_batches import FailedBatches
 from aioproducer.engine.sender.flushes import Flushes
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
-from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.engine.transactions.producer_id import ProducerIds
-from aioproducer.engine.transactions.transaction_gate import TransactionGate
-from aioproducer.engine.transactions.transaction_manager import FEATURE, TransactionManager
 from aioproducer.net.cluster import Cluster
 from aioproducer.record_validation import RecordValidation
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
@@ -58,6 +53,12 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
+    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
+    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+    from aioproducer.engine.sender.failed_batches import FailedBatches
+    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
+    from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.model import Compression
     from aioproducer.net.settings import NetSettings
     from aioproducer.net.token_keeper import TokenKeeper
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineParts", "wire"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EngineParts:
     """Holds the parts of one producer that its engine uses, by name."""
 
@@ -92,7 +93,7 @@ class EngineParts:
     flushes: Flushes
     ids: ProducerIds | None
     transaction_manager: TransactionManager | None
-    coordinator_calls: CoordinatorCalls
+    coordinator_calls: CoordinatorCalls | None
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
     token_keeper: TokenKeeper | None
@@ -138,7 +139,7 @@ def wire(
     view = ClusterMetadata()
     is_metadata_due = asyncio.Event()
     metadata_schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_metadata_due.set)
-    gate = TransactionGate(config, guard, fast_path, partial(cluster.feature, FEATURE)) if config.transactional_id is not None else None
+    gate = _transaction_gate(config, guard, fast_path, cluster) if config.transactional_id is not None else None
 
     # Batches and their memory
     pool = BufferPool(config.buffer_memory)
@@ -151,7 +152,7 @@ def wire(
     topic_expiry = TopicExpiry(partition_queues.routings, config.metadata_max_idle_ms / 1000)
 
     # Appends
-    checks = RecordValidation(config, PendingSend, delivery_context.watch.over)
+    checks = RecordValidation(config, PendingSend, delivery_context.watch.call)
     shares = PartitionQuota(pool, partition_queues, is_bounded=config.circuit_breaker_class is not None)
     room = BatchSizing(config, loop, loop_budget, partition_queues, pool, delivery_context, ratios=ratios, shares=shares)
     appender = Appender(context, fast_path, loop_budget, partition_queues, pool, delivery_context, room=room, shares=shares)
@@ -168,8 +169,7 @@ def wire(
         if gate is None
         else TransactionalRecordAccumulator(checks, admission, appender, delivery_context, check, interceptors, gate)
     )
-    fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
-    fast_path.takes_headers = config.message_format_max == NEWEST
+    _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch)
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
@@ -177,7 +177,7 @@ def wire(
 
     # Requests
     circuit_break_manager = (
-        ProducerCircuitBreakManager(context, partition_queues, cluster, admission, delivery_context.watch, schedule.turn)
+        _circuit_break_manager(context, partition_queues, cluster, admission, delivery_context.watch, schedule.turn)
         if config.circuit_breaker_class is not None
         else None
     )
@@ -188,9 +188,10 @@ def wire(
     batch_compressor = BatchCompressor(guard, codec, level_of(config), ratios, completion.fail, in_slices=config.linger_ms == 0)
     sender = Sender(context, schedule, partition_queues, completion, batch_compressor, admission, cluster, updater)
     flushes = Flushes(context, partition_queues, completion, admission, sender)
-    ids = ProducerIds(context, cluster, sender, is_identity_needed) if config.is_idempotent and gate is None else None
-    transaction_manager = (
-        TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else None
+    is_numbered = config.is_idempotent and gate is None
+    ids = ProducerIds(context, cluster, sender, is_identity_needed) if is_numbered else None
+    transaction_manager, coordinator_calls = (
+        _transactions(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else (None, None)
     )
     topic_expiry_task = TopicExpiryTask(
         topic_expiry,
@@ -201,6 +202,7 @@ def wire(
             updater.forget,
             ratios.forget,
             appender.forget,
+            checks.encodings.forget,
             instruments.forget_topic,
             *([circuit_break_manager.forget] if circuit_break_manager is not None else ()),
         ],
@@ -236,11 +238,69 @@ def wire(
         flushes,
         ids,
         transaction_manager,
-        CoordinatorCalls(context, cluster, updater.add_coordinator),
+        coordinator_calls,
         circuit_break_manager,
         gauges,
         _token_keeper(settings),
     )
+
+
+# What few producers have is imported for them alone.
+
+
+def _circuit_break_manager(
+    context: EngineContext,
+    partition_queues: PartitionQueues,
+    cluster: Cluster,
+    admission: Admission,
+    watch: SlowCallbacks,
+    schedule_drain: Callable[[], None],
+) -> ProducerCircuitBreakManager:
+    """Return what mutes partitions that fail."""
+    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager  # noqa: PLC0415
+
+    return ProducerCircuitBreakManager(context, partition_queues, cluster, admission, watch, schedule_drain)
+
+
+def _transactions(
+    context: EngineContext,
+    gate: TransactionGate,
+    cluster: Cluster,
+    partition_queues: PartitionQueues,
+    admission: Admission,
+    sender: Sender,
+    updater: MetadataUpdater,
+    flushes: Flushes,
+) -> tuple[TransactionManager, CoordinatorCalls]:
+    """Return what runs the transactions, and what asks coordinators on behalf of single calls."""
+    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls  # noqa: PLC0415
+    from aioproducer.engine.transactions.transaction_manager import TransactionManager  # noqa: PLC0415
+
+    manager = TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes)
+    return manager, CoordinatorCalls(context, cluster, updater.add_coordinator)
+
+
+def _transaction_gate(config: ProducerConfig, guard: GuardedLoop, fast_path: FastPath, cluster: Cluster) -> TransactionGate:
+    """Return what holds back the records of a producer with transactions."""
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate  # noqa: PLC0415
+    from aioproducer.engine.transactions.transaction_manager import FEATURE  # noqa: PLC0415
+
+    return TransactionGate(config, guard, fast_path, partial(cluster.feature, FEATURE))
+
+
+def _set_up(
+    fast_path: FastPath,
+    config: ProducerConfig,
+    appender: Appender,
+    loop_budget: LoopBudget,
+    checks: RecordValidation[PendingSend],
+    watch: SlowCallbacks,
+) -> None:
+    """Give the fast path what it calls, and the serializers of the options, which it times."""
+    fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
+    fast_path.takes_headers = config.message_format_max == NEWEST
+    fast_path.watch = watch
+    fast_path.encodings = None if checks.encodings.is_plain else checks.encodings.by_topic
 
 
 def _token_keeper(settings: NetSettings) -> TokenKeeper | None:
@@ -250,7 +310,11 @@ def _token_keeper(settings: NetSettings) -> TokenKeeper | None:
 
 def _failed_batches(context: EngineContext, pool: BufferPool, schedule: DrainSchedule) -> FailedBatches | None:
     """Return what hands the records of failed batches to `on_failed`; None: the user has none."""
-    return FailedBatches(context, pool, schedule.turn) if context.config.on_failed is not None else None
+    if context.config.on_failed is None:
+        return None
+    from aioproducer.engine.sender.failed_batches import FailedBatches  # noqa: PLC0415
+
+    return FailedBatches(context, pool, schedule.turn)
 
 
 def _availability(config: ProducerConfig, view: ClusterMetadata, instruments: Instruments) -> Availability:

@@ -19,7 +19,7 @@ _SOFTWARE: Final = "aioproducer"
 # The first ApiVersions version with which a broker lets the client wait; with older versions the broker waits (KIP-219).
 _FIRST_WITH_MUTING: Final = 2
 # Brokers refuse these characters in a software version; the + of a local version is one of them (PEP 440).
-_STRANGE: Final = re.compile(r"[^a-zA-Z0-9.-]")
+_STRANGE: Final = r"[^a-zA-Z0-9.-]"
 
 
 async def negotiate_versions(connection: Connection, timeout: float, software_version: str, *, in_oldest_form: bool = False) -> int:
@@ -41,7 +41,7 @@ async def negotiate_versions(connection: Connection, timeout: float, software_ve
         BrokerError: the broker refuses the request.
     """
     version = CLIENT_VERSIONS[ApiKey.API_VERSIONS][not in_oldest_form]
-    software_version = _STRANGE.sub("-", software_version)
+    software_version = re.sub(_STRANGE, "-", software_version)
     request = message("ApiVersions.request", client_software_name=_SOFTWARE, client_software_version=software_version)
     raw = await connection.ask(ApiKey.API_VERSIONS, version, request, timeout)
     if int.from_bytes(raw.frame[raw.offset : raw.offset + 2], "big") == _UNSUPPORTED_VERSION:

@@ -8,13 +8,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
-from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from anyio import Semaphore, WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +18,6 @@ if TYPE_CHECKING:
     from aioproducer.wire.api import ApiKey
 
 __all__ = ["InFlightRequest", "InFlightRequests"]
-
-# The first semaphore in an event loop would import anyio's backend there, which takes tens of milliseconds.
-with contextlib.suppress(ImportError):
-    import_module("anyio._backends._asyncio")
 
 
 class InFlightRequest(NamedTuple):
@@ -59,7 +51,10 @@ class InFlightRequests:
 
     def __init__(self, limit: int) -> None:
         self.requests: deque[InFlightRequest] = deque()
-        self._slots = Semaphore(limit, max_value=limit)
+        # The first connection of a process loads anyio and its backend (some 35 ms), and not the import of `Producer`.
+        from anyio import Semaphore  # noqa: PLC0415
+
+        self._slots: Semaphore = Semaphore(limit, max_value=limit)
 
     # Slots
 
@@ -76,10 +71,9 @@ class InFlightRequests:
 
     def try_acquire(self) -> bool:
         """Take a slot. Returns False if none is free. No task waits for a slot, because a drain is synchronous."""
-        try:
-            self._slots.acquire_nowait()
-        except WouldBlock:
+        if not self._slots.value:
             return False
+        self._slots.acquire_nowait()
         return True
 
     def release(self) -> None:

@@ -340,3 +340,75 @@ cdef inline void _add_bytes(Hash* given, const char* content, int64_t size) noex
     elif size > 0:
         _add_word(&hashed, data[0] | <uint64_t> data[size >> 1] << (8 * (size >> 1)) | <uint64_t> data[size - 1] << (8 * (size - 1)))
     given[0] = hashed
+
+# CRC-32C
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) && defined(__x86_64__)
+    #define has_crc_instruction() __builtin_cpu_supports("sse4.2")
+    #define CRC_TARGET __attribute__((target("sse4.2")))
+    #define crc_of_8(crc, word) ((uint32_t) __builtin_ia32_crc32di(crc, word))
+    #define crc_of_1(crc, byte) __builtin_ia32_crc32qi(crc, byte)
+    #elif defined(__ARM_FEATURE_CRC32)
+    #include <arm_acle.h>
+    #define has_crc_instruction() 1
+    #define CRC_TARGET
+    #define crc_of_8(crc, word) __crc32cd(crc, word)
+    #define crc_of_1(crc, byte) __crc32cb(crc, byte)
+    #else
+    /* The table is taken. */
+    #define has_crc_instruction() 0
+    #define CRC_TARGET
+    #define crc_of_8(crc, word) (crc)
+    #define crc_of_1(crc, byte) (crc)
+    #endif
+    CRC_TARGET static uint32_t crc_by_instruction(uint32_t crc, const unsigned char *at, size_t size) {
+        uint64_t words[4];
+        for (; size >= 32; size -= 32, at += 32) {
+            memcpy(words, at, 32);
+            crc = crc_of_8(crc_of_8(crc_of_8(crc_of_8(crc, words[0]), words[1]), words[2]), words[3]);
+        }
+        for (; size >= 8; size -= 8, at += 8) {
+            memcpy(words, at, 8);
+            crc = crc_of_8(crc, words[0]);
+        }
+        for (; size; size--, at++) crc = crc_of_1(crc, *at);
+        return crc;
+    }
+    """
+    bint has_crc_instruction() noexcept nogil
+    uint32_t crc_by_instruction(uint32_t crc, const unsigned char* at, size_t size) noexcept nogil
+
+# For each byte of eight, what it does to the checksum ("slicing by 8").
+cdef uint32_t[8][256] _CRCS
+
+
+cdef inline void _make_crcs() noexcept nogil:
+    cdef uint32_t crc
+    cdef int byte, place, _bit
+    for byte in range(256):
+        crc = byte
+        for _bit in range(8):
+            crc = crc >> 1 ^ (<uint32_t> 0x82F63B78 if crc & 1 else 0)
+        _CRCS[0][byte] = crc
+    for place in range(1, 8):
+        for byte in range(256):
+            crc = _CRCS[place - 1][byte]
+            _CRCS[place][byte] = crc >> 8 ^ _CRCS[0][crc & 0xFF]
+
+
+cdef inline uint32_t _crc_by_table(uint32_t crc, const unsigned char* at, size_t size) noexcept nogil:
+    while size >= 8:
+        crc ^= at[0] | <uint32_t> at[1] << 8 | <uint32_t> at[2] << 16 | <uint32_t> at[3] << 24
+        crc = (
+            _CRCS[7][crc & 0xFF] ^ _CRCS[6][crc >> 8 & 0xFF] ^ _CRCS[5][crc >> 16 & 0xFF] ^ _CRCS[4][crc >> 24]
+            ^ _CRCS[3][at[4]] ^ _CRCS[2][at[5]] ^ _CRCS[1][at[6]] ^ _CRCS[0][at[7]]
+        )
+        at += 8
+        size -= 8
+    while size:
+        crc = crc >> 8 ^ _CRCS[0][(crc ^ at[0]) & 0xFF]
+        at += 1
+        size -= 1
+    return crc

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
-"""The compiled encoder of Arrow columns to records of magic 2: the functions and error texts of `plain_columns`.
+"""The compiled encoder of Arrow columns to records of magic 2: the functions and error texts of `plain_columns`. And CRC-32C.
 
 1. The buffers are the user's, and may change while this module reads them. It reads an offset once, compares it with the size of its
    buffer, and only then uses it. So it never reads beyond a buffer, and never writes beyond `room`.
@@ -8,18 +8,20 @@
 """
 
 from cpython cimport array
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.object cimport PyObject
 from cpython.pyport cimport PY_SSIZE_T_MAX
+from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport INT32_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from array import array as _array
 
-from aioproducer.records.plain_columns import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
-from aioproducer.records.record_batch import MOMENT, varint
+from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
+from aioproducer.records.varints import NO_DELTA as _NO_DELTA, varint
 
-__all__ = ["Headers", "Moments", "Partitions", "Strings", "assign", "encode", "hash_rows", "known", "measure"]
+__all__ = ["Headers", "Moments", "Partitions", "Strings", "assign", "crc32c", "crc32c_by_table", "encode", "hash_rows", "known", "measure"]
 
 cdef extern from *:
     """
@@ -29,13 +31,16 @@ cdef extern from *:
     """
     const uint32_t SOURCE_CRC
 
+cdef extern from "Python.h":
+    PyObject* _new_bytes "PyBytes_FromStringAndSize"(const char* data, Py_ssize_t size) except NULL
+    int _PyBytes_Resize(PyObject** data, Py_ssize_t size) except -1
+
 # CRC-32 of the sources of all compiled modules, as setup.py read them.
 SOURCE = SOURCE_CRC
 
 cdef array.array _INTS = _array("i")
 cdef array.array _SHORTS = _array("H")
 cdef array.array _LONGS = _array("q")
-_NO_DELTA = MOMENT[0]
 _TROUBLES = {OFFSETS: BAD_OFFSETS, TIME: BAD_TIME, NULL_HEADER: NO_HEADER, NULL_NAME: NO_NAME}
 
 # The columns
@@ -334,6 +339,16 @@ cdef object _deltas(const Clock* clock, int64_t now_ms, int64_t base, const int*
     return deltas
 
 
+cdef int _shorten(PyObject** payload, Py_ssize_t room, Py_ssize_t size) except -1:
+    """Cut new bytes. Those that use most of their room stay where they are; a copy of a few gives the room back whole."""
+    cdef PyObject* whole = payload[0]
+    if size >= room // 2:
+        return _PyBytes_Resize(payload, size)
+    payload[0] = _new_bytes(PyBytes_AS_STRING(<object> whole), size)
+    Py_XDECREF(whole)
+    return 0
+
+
 def encode(
     Strings values not None, Strings keys, Moments moments, int64_t now_ms,
     array.array order, Py_ssize_t at, Py_ssize_t end, Py_ssize_t room, Headers headers=None,
@@ -344,7 +359,7 @@ def encode(
     cdef const Span* key_span = NULL
     cdef const Clock* clock = NULL
     cdef const Lists* lists = NULL
-    cdef bytes payload
+    cdef PyObject* payload = NULL
     if order is None:
         _check(values, keys, moments, headers, at, end)
     else:
@@ -360,25 +375,29 @@ def encode(
         clock = &moments.clock
     if headers is not None:
         lists = &headers.lists
-    # a new bytes object may be written to while no other code has it; the records take fewer bytes than their bound
-    payload = PyBytes_FromStringAndSize(NULL, room)
-    _encode(
-        &values.span, key_span, clock, lists, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(payload), room, &work
-    )
-    if work.trouble != NONE:
-        raise IndexError(work.row) if work.trouble == ORDER else _bad(work.row, work.trouble)
-    payload = PyBytes_FromStringAndSize(PyBytes_AS_STRING(payload), work.size)
-    if work.count == 0:
-        return Encoded(0, b"", now_ms, now_ms, b"", b"", _NO_DELTA)
-    return Encoded(
-        work.count,
-        payload,
-        work.base,
-        work.latest,
-        _sizes(key_span, -1 if keys is None else work.key_size, work.keys_differ, rows, at, work.count),
-        _sizes(&values.span, work.value_size, work.values_differ, rows, at, work.count),
-        _deltas(clock, now_ms, work.base, rows, at, work.count) if work.moments_differ else _NO_DELTA,
-    )
+    # A new bytes object may be written to, and cut, while no other code has it. The records take fewer bytes than their bound.
+    payload = _new_bytes(NULL, room)
+    try:
+        _encode(
+            &values.span, key_span, clock, lists, now_ms, rows, values.length, at, end,
+            <unsigned char*> PyBytes_AS_STRING(<object> payload), room, &work,
+        )
+        if work.trouble != NONE:
+            raise IndexError(work.row) if work.trouble == ORDER else _bad(work.row, work.trouble)
+        if work.count == 0:
+            return Encoded(0, b"", now_ms, now_ms, b"", b"", _NO_DELTA)
+        _shorten(&payload, room, work.size)
+        return Encoded(
+            work.count,
+            <bytes> payload,
+            work.base,
+            work.latest,
+            _sizes(key_span, -1 if keys is None else work.key_size, work.keys_differ, rows, at, work.count),
+            _sizes(&values.span, work.value_size, work.values_differ, rows, at, work.count),
+            _deltas(clock, now_ms, work.base, rows, at, work.count) if work.moments_differ else _NO_DELTA,
+        )
+    finally:
+        Py_XDECREF(payload)
 
 
 # Partitions
@@ -507,3 +526,28 @@ def hash_rows(
             _add_word(&hashed, <uint64_t> time)
         total += _mix(_mix(hashed.next) + hashed.last)
     return total
+
+
+# CRC-32C
+
+_make_crcs()
+cdef bint _HAS_CRC = has_crc_instruction()
+
+
+cdef uint32_t _crc(object data, uint32_t value, bint by_table) except? 0:
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    value = ~value
+    value = (_crc_by_table if by_table else crc_by_instruction)(value, <const unsigned char *> view.buf, view.len)
+    PyBuffer_Release(&view)
+    return ~value
+
+
+def crc32c(data, uint32_t value=0):
+    """Return the CRC-32C of bytes behind others whose CRC is `value`."""
+    return _crc(data, value, not _HAS_CRC)
+
+
+def crc32c_by_table(data, uint32_t value=0):
+    """Return the same for processors that have no instruction for it."""
+    return _crc(data, value, True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Final
 
 from aioproducer.compiled_modules import extension
-from aioproducer.records import plain_columns, row_hash
-from aioproducer.records.plain_columns import BadRow, Encoded
+from aioproducer.records.encoded_rows import BadRow, Encoded
 
 __all__ = [
     "REASON",
@@ -27,13 +27,18 @@ _found: Final = extension("aioproducer.records._columns")
 # The reason for plain Python; empty if the compiled build is used.
 REASON: Final = _found.reason
 compiled: Any = _found.module
-_chosen: Any = plain_columns if compiled is None else compiled
+_chosen: Any = compiled
+_hashes: Any = compiled
+if compiled is None:
+    # Only the plain build has the plain encoder's tables.
+    _chosen = importlib.import_module("aioproducer.records.plain_columns")
+    _hashes = importlib.import_module("aioproducer.records.row_hash")
 
 Headers: Any = _chosen.Headers
 Moments: Any = _chosen.Moments
 Partitions: Any = _chosen.Partitions
 Strings: Any = _chosen.Strings
 encode: Any = _chosen.encode
-hash_rows: Any = row_hash.hash_rows if compiled is None else compiled.hash_rows
+hash_rows: Any = _hashes.hash_rows
 known: Any = _chosen.known
 measure: Any = _chosen.measure

@@ -7,58 +7,22 @@ row in the data, and the data. The buffers are untrusted: an offset is checked b
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.records.record_batch import MAX_RECORD_OVERHEAD, MOMENT, field_size, varint
+from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
+from aioproducer.records.record_batch import MAX_RECORD_OVERHEAD
+from aioproducer.records.varint_tables import field_size, varint
+from aioproducer.records.varints import NO_DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import TypeAlias
+
+    from aioproducer.records.encoded_rows import Sizes
 
 __all__ = ["BadRow", "Encoded", "Headers", "Moments", "Partitions", "Strings", "check_rows", "encode", "known", "measure"]
 
-# A number for each record, or as a varint the number that all records have in common.
-Sizes: TypeAlias = "array[int] | bytes"
 # Bytes of records in one batch.
 _MOST: Final = 2**31 - 1
-
-
-class BadRow(Exception):
-    """Reports a row that cannot be a record.
-
-    Attributes:
-        row: the row's number in the column.
-        what: the reason.
-    """
-
-    def __init__(self, row: int, what: str) -> None:
-        super().__init__(row, what)
-        self.row = row
-        self.what = what
-
-
-BAD_OFFSETS: Final = "its offsets do not lie within the column's data: the array is damaged"
-BAD_TIME: Final = "its timestamp is negative: it is milliseconds since 1970"
-NO_HEADER: Final = "a header is a pair of a string and bytes or null, not null"
-NO_NAME: Final = "a header's key is a string, not null"
-NO_TEXT: Final = "a header's key is a string, and its bytes are not UTF-8"
-
-
-def bad_partition(number: int) -> str:
-    """Return the reason for a row whose partition does not exist."""
-    return f"partition={number}: it is a number from 0 on and below the number of partitions, or null"
-
-
-class Encoded(NamedTuple):
-    """Holds rows encoded as records, and the numbers that their metadata needs."""
-
-    rows: int
-    payload: bytes
-    base: int
-    latest: int
-    key_sizes: Sizes
-    value_sizes: Sizes
-    moments: Sizes
 
 
 def _layout(what: str, buffer: Any, bits: int, first: int, rows: int) -> memoryview:
@@ -396,7 +360,7 @@ def encode(  # noqa: PLR0913, PLR0917  (a call for each batch: a tuple of column
         value_sizes.append(value_size)
         deltas.append(delta)
     if not parts:
-        return Encoded(0, b"", now_ms, now_ms, b"", b"", MOMENT[0])
+        return Encoded(0, b"", now_ms, now_ms, b"", b"", NO_DELTA)
     sizes = _compact(key_sizes), _compact(value_sizes)
     return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), *sizes, _compact_deltas(deltas))
 
@@ -441,4 +405,4 @@ def _compact(sizes: Sequence[int]) -> Sizes:
 
 
 def _compact_deltas(deltas: Sequence[int]) -> Sizes:
-    return array("q", deltas) if any(deltas) else MOMENT[0]
+    return array("q", deltas) if any(deltas) else NO_DELTA

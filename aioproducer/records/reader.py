@@ -12,10 +12,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from aioproducer.errors import ProtocolError
 from aioproducer.model import Compression, TimestampType
+from aioproducer.records.checksum import crc32c
 from aioproducer.records.compression import decompress
 from aioproducer.records.record_batch import TRANSACTIONAL
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Header
 
-__all__ = ["MAX_DECOMPRESSED", "Record", "RecordBatch", "read_batches"]
+__all__ = ["MAX_DECOMPRESSED", "Record", "RecordBatch", "decode_headers", "read_batches"]
 
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """The most bytes that a batch's records may decompress to, unless the caller says otherwise."""
@@ -224,6 +223,12 @@ def _read_record(data: bytes, at: int, batch: RecordBatch) -> tuple[Record, int]
         raise ProtocolError(f"an offset delta of {offset_delta} in a batch up to {batch.last_offset_delta}")
     timestamp = batch.max_timestamp if batch.attributes & _LOG_APPEND_TIME else batch.base_timestamp + timestamp_delta
     return Record(batch.base_offset + offset_delta, timestamp, key, value, headers), end
+
+
+def decode_headers(encoded: bytes) -> tuple[Header, ...]:
+    """Return the headers that `record_batch.encode_headers` has encoded."""
+    count, at = _varint(encoded, 0)
+    return _read_headers(encoded, at, len(encoded), count)[0]
 
 
 def _read_headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:

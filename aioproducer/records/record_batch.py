@@ -13,33 +13,25 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
-
 from aioproducer.errors import SerializationError
+from aioproducer.records.checksum import crc32c
+from aioproducer.records.varints import NULL, field_size, varint
 
 if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
     from aioproducer.model import HeadersLike
 
 __all__ = [
-    "FIELD",
     "MAX_RECORD_OVERHEAD",
-    "MOMENT",
     "NO_HEADERS",
-    "NULL",
     "OVERHEAD",
     "PARTS",
-    "TABLE",
     "TRANSACTIONAL",
-    "VARINT",
     "encode_headers",
     "encode_record",
-    "field_size",
     "header",
     "record_size",
     "size_limit",
-    "unvarint",
-    "varint",
 ]
 
 # Bytes of a batch's header.
@@ -48,56 +40,15 @@ OVERHEAD: Final = 61
 TRANSACTIONAL: Final = 0x10
 # List entries of one record.
 PARTS: Final = 8
-# Lengths and indices below it have a prepared varint.
-TABLE: Final = 32_768
 # Java's DefaultRecord.MAX_RECORD_OVERHEAD.
 MAX_RECORD_OVERHEAD: Final = 21
+# An empty header list, encoded.
+NO_HEADERS: Final = b"\0"
 
 # Base offset, length, leader epoch, magic, CRC.
 _HEAD = Struct(">qiibI")
 # Attributes, last delta, base and max timestamp, producer id, epoch, sequence, count.
 _TAIL = Struct(">hiqqqhii")
-
-
-def _encode_varint(value: int) -> bytes:
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def unvarint(encoded: bytes) -> int:
-    """Return the value of one complete zigzag varint."""
-    rest = 0
-    for byte in reversed(encoded):
-        rest = rest << 7 | byte & 0x7F
-    return rest >> 1 ^ -(rest & 1)
-
-
-VARINT: Final = [_encode_varint(value) for value in range(TABLE)]
-# A record's first bytes after its length: no attributes, and the milliseconds since the first record of its batch.
-MOMENT: Final = [b"\0" + delta for delta in VARINT[:4096]]
-# Bytes of a field and of the length before it.
-FIELD: Final = [len(VARINT[size]) + size for size in range(TABLE)]
-# The length of null, -1.
-NULL: Final = b"\x01"
-# An empty header list, encoded.
-NO_HEADERS: Final = b"\0"
-
-
-def varint(value: int) -> bytes:
-    """Return a value of up to 64 bits as a zigzag varint."""
-    return VARINT[value] if 0 <= value < TABLE else _encode_varint(value)
-
-
-def field_size(size: int) -> int:
-    """Return the bytes of a field of `size` bytes (-1: null) with the length before it."""
-    if size < 0:
-        return len(NULL)
-    return FIELD[size] if size < TABLE else len(_encode_varint(size)) + size
 
 
 def encode_headers(headers: HeadersLike) -> bytes:

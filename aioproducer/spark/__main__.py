@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, KafkaError
-from aioproducer.secret import read_properties
+from aioproducer.secret_references import read_properties
 
 from .resolving import Action, Finding, Resolution, resolve
 

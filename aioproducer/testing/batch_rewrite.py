@@ -8,9 +8,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
-
 from aioproducer.model import Compression
+from aioproducer.records.checksum import crc32c
 from aioproducer.records.control import ControlType, end_marker
 from aioproducer.records.message_set import LOG_APPEND_TIME, message, wrapper
 from aioproducer.records.record_batch import TRANSACTIONAL, encode_record, header, placed

@@ -14,10 +14,9 @@ import struct
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crc32c import crc32c
-
 from aioproducer.errors import ProtocolError, broker_error
 from aioproducer.model import TimestampType
+from aioproducer.records.checksum import crc32c
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import RecordBatch, read_batches
 from aioproducer.testing.batch_rewrite import marker, with_append_time, with_offsets

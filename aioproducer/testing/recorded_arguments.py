@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioproducer.errors import MetadataTimeout
+from aioproducer.encoding import BYTES
+from aioproducer.errors import MetadataTimeout, WouldBlock
 from aioproducer.model import Record
 from aioproducer.partitioners import adapt, choose
-from aioproducer.record_validation import RecordValidation, header_pairs
+from aioproducer.record_validation import RecordValidation
+from aioproducer.records.reader import decode_headers
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing.recorded import RecordedSend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from aioproducer.encoding import Encoding
     from aioproducer.records.arrow import Table
 
 __all__ = ["SendArguments", "records_of"]
@@ -41,7 +44,9 @@ class SendArguments:
     """
 
     def __init__(self, config: Any, partitions: Mapping[str, int]) -> None:
-        self._checked = RecordValidation(config, _Checked).record
+        validation = RecordValidation(config, _Checked)
+        self._checked = validation.record
+        self._encodings = validation.encodings
         self._partitions = dict(partitions)
         self._partitioner = adapt(config.partitioner)
 
@@ -49,12 +54,26 @@ class SendArguments:
         """Return a topic's number of partitions; 1 for a topic that the test does not name."""
         return self._partitions.get(topic, 1)
 
-    def read(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> tuple[RecordedSend, int]:
-        """Check the arguments as the producer does. Returns the record and its size in bytes."""
-        record = self._checked(topic, value, key, partition, timestamp_ms, headers)
+    def encoding_of(self, topic: Any, encoding: Encoding | None) -> Encoding:
+        """Return `encoding`, or if it is None how the options encode the records of a topic."""
+        return encoding or (BYTES if self._encodings.is_plain or not isinstance(topic, str) else self._encodings.of(topic))
+
+    def read(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> tuple[RecordedSend, int]:
+        """Check the arguments as the producer does. Returns the record and its size in bytes.
+
+        Raises:
+            WouldBlock: the serializers are not prepared.
+            The errors of `send`.
+        """
+        encoding = self.encoding_of(topic, encoding)
+        if not encoding.is_current():
+            raise WouldBlock(f"a record for {topic!r} would wait for {encoding.name}: `await topic.ready()` first. It was not queued.")
+        record = self._checked(topic, value, key, partition, timestamp_ms, headers, encoding)
         place = self._place(record)
         now_ms = int(time.time() * 1000) if record.timestamp_ms is None else record.timestamp_ms
-        kept = tuple((name, None if part is None else bytes(part)) for name, part in header_pairs(headers or ()))
+        kept = decode_headers(record.headers)
         return RecordedSend(record.topic, place, record.key, record.value, now_ms, kept), OVERHEAD + record.size
 
     def _place(self, record: _Checked) -> int:

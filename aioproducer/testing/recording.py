@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, ov
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
+from aioproducer.encoding import Encoding
 from aioproducer.environment_options import DEFAULT_PREFIX
 from aioproducer.errors import (
     BrokerError,
@@ -32,6 +33,7 @@ from aioproducer.errors import (
     ProducerClosed,
     RecordTooLarge,
     UsageError,
+    WouldBlock,
     broker_error,
 )
 from aioproducer.life_cycle import LifeCycle
@@ -43,6 +45,7 @@ from aioproducer.record_validation import check_batch, check_columns, check_part
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend, hand_out
 from aioproducer.testing.recorded_arguments import SendArguments, records_of
+from aioproducer.testing.recorded_topic import RecordedTopics
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
 from aioproducer.timestamp_conversion import seconds_of
 
@@ -72,7 +75,7 @@ _METHODS: Final = (
 )
 
 
-class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
+class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], Generic[K, V]):
     """Replaces a `Producer` in unit tests of code that sends.
 
     Args:
@@ -147,6 +150,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
         self._state = "not started"
         self._from_thread: RecordedFromThread | None = None
         self._is_completing = False
+        self._preparation = asyncio.Lock()
 
     @classmethod
     def started(cls, **options: Any) -> RecordingProducer[Any, Any]:
@@ -252,6 +256,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
     ) -> RecordedDelivery:
         """Record one record. Returns a delivery that resolves to `RecordMetadata`. Raises for bad arguments as `Producer.send`."""
         self._raise("send")
+        await self._prepare(topic, None)
         return self._take(topic, value, key, partition, timestamp_ms, headers)
 
     def send_nowait(
@@ -285,16 +290,20 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
 
     async def send_many(self, topic: str, records: Iterable[Any] | AsyncIterable[Any]) -> RecordedDeliveries:
         """Record all records. An error carries the deliveries of the records before it as `queued`."""
+        await self._prepare(topic, None)
+        return await self._record_many(topic, records, None)
+
+    async def _record_many(self, topic: str, records: Iterable[Any] | AsyncIterable[Any], encoding: Encoding | None) -> RecordedDeliveries:
         self._raise("send_many")
         deliveries = RecordedDeliveries()
         try:
             if isinstance(records, AsyncIterable):
                 async for record in records:
-                    deliveries.add(self._take_one(topic, record))
+                    deliveries.add(self._take_one(topic, record, encoding))
             else:
                 check_records(records)
                 for record in records:
-                    deliveries.add(self._take_one(topic, record))
+                    deliveries.add(self._take_one(topic, record, encoding))
         except BaseException as error:
             deliveries.attach(error)
             raise
@@ -442,17 +451,30 @@ class RecordingProducer(LifeCycle, RecordedTransactions, Generic[K, V]):
         if self._loop is not loop:
             raise ProducerClosed("the producer belongs to another event loop; make one in this loop")
 
-    def _take_one(self, topic: str, record: Any) -> RecordedDelivery:
-        return self._take(topic, *record) if isinstance(record, Record) else self._take(topic, record, None, None, None, ())
+    def _take_one(self, topic: str, record: Any, encoding: Encoding | None = None) -> RecordedDelivery:
+        given = record if isinstance(record, Record) else Record(record)
+        return self._take(topic, *given, encoding)
 
-    def _take(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> RecordedDelivery:
+    def _take(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> RecordedDelivery:
         self._check()
         self._check_send()
         try:
-            return self._record(self._arguments.read(topic, value, key, partition, timestamp_ms, headers)[0])
+            return self._record(self._arguments.read(topic, value, key, partition, timestamp_ms, headers, encoding)[0])
+        except WouldBlock:
+            raise
         except KafkaError as error:
             self._on_refused(topic, error)
             raise
+
+    async def _prepare(self, topic: str, encoding: Encoding | None) -> None:
+        """Prepare two-phase serializers."""
+        encoding = self._arguments.encoding_of(topic, encoding)
+        if not encoding.is_current():
+            async with self._preparation:
+                if not encoding.is_current():
+                    await encoding.prepare()
 
     def _record(self, sent: RecordedSend) -> RecordedDelivery:
         assert self._loop is not None

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["ZERO_ID", "Field", "MessageSpec", "default_source", "parse"]
 
@@ -19,19 +19,16 @@ _NEVER: Final = range(0)
 _FIXED: Final = frozenset({"i8", "i16", "i32", "i64", "bool", "uuid"})
 # The defaults of fields without one in the text; a number's default is 0.
 _IMPLICIT: Final = {"bool": False, "uuid": ZERO_ID, "str": "", "bytes": b"", "struct": None}
-_LINE: Final = re.compile(
-    r"""(?P<name>\w+)
+_LINE: Final = r"""(?P<name>\w+)
     \ (?P<array>\[)?(?P<kind>i8|i16|i32|i64|bool|uuid|str|bytes|\{\}|(?<=\[))(?(array)\])
     (?P<null>\?(?P<null_versions>\d+\+)?)?
     (?:\ (?P<versions>\d+(?:-\d+|\+)?))?
     (?:\ tag(?P<tag>\d+))?
     (?:\ =(?P<default>true|-?\d+))?
-    (?P<secret>\ secret)?""",
-    re.VERBOSE,
-)
+    (?P<secret>\ secret)?"""
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Field:
     """Holds the specification of one field.
 
@@ -61,7 +58,7 @@ class Field:
         return not self.is_array and self.kind in _FIXED
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class MessageSpec:
     """Holds the specification of one message.
 
@@ -69,13 +66,25 @@ class MessageSpec:
         name: the message's name: "Produce.request".
         versions: the versions that this client knows.
         flexible: the first version with compact lengths and tags.
-        fields: the message's fields.
+        lines: the text of the message's fields, which is parsed when they are first read: a client uses few of the messages.
     """
 
     name: str
     versions: range
     flexible: int
-    fields: list[Field] = dataclasses.field(default_factory=list)
+    lines: list[str] = dataclasses.field(default_factory=list)
+    _fields: list[Field] | None = dataclasses.field(default=None, init=False, repr=False)
+
+    @property
+    def fields(self) -> list[Field]:
+        """Return the message's fields.
+
+        Raises:
+            ValueError: a line is not valid; the error's text has the line.
+        """
+        if self._fields is None:
+            self._fields = _fields_of(self.name, self.lines)
+        return self._fields
 
 
 def default_source(field: Field) -> str:
@@ -87,32 +96,35 @@ def default_source(field: Field) -> str:
 
 
 def parse(text: str) -> Mapping[str, MessageSpec]:
-    """Return the messages of a text, by name.
-
-    Raises:
-        ValueError: a line is not valid; the error's text has the line.
-    """
+    """Return the messages of a text, by name."""
     specs: dict[str, MessageSpec] = {}
-    # by depth, the list to which a field of that indent is added
-    open_fields: list[list[Field]] = []
-    paths: list[str] = []
+    lines: list[str] = []
     for line in filter(None, text.splitlines()):
-        depth = (len(line) - len(line.lstrip())) // 2
-        if depth == 0:
+        if line.startswith(" "):
+            lines.append(line)
+        else:
             name, versions, _, flexible = line.split()
-            specs[name] = MessageSpec(name, _versions(versions), int(flexible))
-            open_fields, paths = [specs[name].fields], [name]
-            continue
+            lines = []
+            specs[name] = MessageSpec(name, _versions(versions), int(flexible), lines)
+    return specs
+
+
+def _fields_of(name: str, lines: Sequence[str]) -> list[Field]:
+    fields: list[Field] = []
+    # by depth, the list to which a field of that indent is added
+    open_fields, paths = [fields], [name]
+    for line in lines:
+        depth = (len(line) - len(line.lstrip())) // 2
         del open_fields[depth:], paths[depth:]
         field = _field(line, paths[-1])
         open_fields[-1].append(field)
         open_fields.append(field.fields)
         paths.append(field.path)
-    return specs
+    return fields
 
 
 def _field(line: str, path: str) -> Field:
-    match = _LINE.fullmatch(line.strip())
+    match = re.fullmatch(_LINE, line.strip(), re.VERBOSE)
     if match is None:
         raise ValueError(f"{line!r} is no field")
     kind = match["kind"].strip("{}") or "struct"

@@ -16,6 +16,8 @@ LISTED: Final[dict[str, str]] = C_NAMES["listed"]((HERE / "c_api.txt").read_text
 
 PAGE: Final = re.compile(
     r"https://docs\.python\.org/3/c-api/\w+\.html#[\w.-]+|https://cython\.readthedocs\.io/en/latest/src/\w+/\w+\.html(?:#[\w-]+)?"
+    # A processor's instruction for CRC-32C, where the compiler has it.
+    r"|https://gcc\.gnu\.org/onlinedocs/gcc/[\w-]+\.html|https://arm-software\.github\.io/acle/main/acle\.html"
 )
 FORBIDDEN: Final = re.compile(
     r"tp_[a-z_]+ *=|am_send|vectorcall|func_code|ml_doc|_Py_|PyObject_GC_(New|Del|Track)|PyThreadState|prefetch|__class__ *="
@@ -125,7 +127,7 @@ def test_the_sources_use_what_is_listed() -> None:
 
 
 def test_each_name_has_its_page() -> None:
-    """At docs.python.org or Cython's."""
+    """At docs.python.org, Cython's, or the compiler's."""
     assert {name: page for name, page in LISTED.items() if not PAGE.fullmatch(page)} == {}
     wrong = {name: page for name, page in LISTED.items() if "#c." in page and not page.endswith(f"#c.{name.partition('.')[0]}")}
     assert wrong.keys() <= {"PY_SSIZE_T_MAX"}, "an anchor is another name's"

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from aioproducer import Producer, UsageError
 from aioproducer.core import partitioner
 from aioproducer.errors import DeliveryError, Persisted
-from aioproducer.records.record_batch import TABLE, encode_headers
+from aioproducer.records.record_batch import encode_headers
+from aioproducer.records.varints import TABLE
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
 

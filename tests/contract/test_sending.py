@@ -302,6 +302,45 @@ async def test_a_serializer_that_raises(side: Side) -> None:
         assert "canary" not in str(raised.value)
 
 
+async def test_a_typed_topic(side: Side) -> None:
+    """A handle sends what its types make of keys and values, in every way, and in order with the producer's own calls."""
+    name = await side.topic()
+
+    class Numbered:
+        async def prepare(self, topic: str, /) -> Any:
+            await asyncio.sleep(0)
+            return self
+
+        def encode(self, value: int, headers: Any) -> Any:
+            return b"%d" % value, (*headers, ("by", b"me"))
+
+        def is_stale(self) -> bool:
+            return False
+
+    async with side.producer(value_serializer=json_serializer) as producer:
+        texts = producer.topic(name, key=str, value=str)
+        numbers = producer.topic(name, value=Numbered())
+        await numbers.ready()
+        await texts.send("a", "k", partition=0, timestamp_ms=1)
+        numbers.send_nowait(2, partition=0, timestamp_ms=2, headers={"h": "1"})
+        await producer.send(name, {"id": 3}, partition=0, timestamp_ms=3)
+        await texts.send_many([Record("d", "k", 0, 4), Record(None, "k", 0, 5)])
+        metadata = await texts.send_and_wait("f", partition=0, timestamp_ms=6)
+        with pytest.raises(SerializationError, match=f"value for '{name}' is set, not str") as raised:
+            await texts.send({CANARY})
+        assert "canary" not in str(raised.value)
+        assert await texts.partitions() == await producer.partitions_for(name)
+    assert metadata.offset == 5
+    assert (await side.log(name))[0] == [
+        (b"k", b"a", 1, ()),
+        (None, b"2", 2, (("h", b"1"), ("by", b"me"))),
+        (None, b'{"id":3}', 3, ()),
+        (b"k", b"d", 4, ()),
+        (b"k", None, 5, ()),
+        (None, b"f", 6, ()),
+    ]
+
+
 async def test_send_many(side: Side) -> None:
     """`send_many` takes values and records, from an iterable or an async one, in order. The caller awaits all deliveries
     or looks at single ones.

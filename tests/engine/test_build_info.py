@@ -23,7 +23,7 @@ PACKAGE = pathlib.Path(aioproducer.__file__).parent
 TELL = "import aioproducer; info = aioproducer.build_info(); print(info.build, info.reason, info.columns_reason, sep='; ')"
 PURE = "AIOPRODUCER_PURE is set"
 NONE = "the compiled build is not installed"
-UNLOCKED = "import sysconfig; sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'; "
+UNLOCKED = "from aioproducer import compiled_modules; compiled_modules._is_free_threaded = lambda: True; "
 LOCKLESS = "this Python has no global interpreter lock, which the compiled build needs"
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
 STAND_INS = {

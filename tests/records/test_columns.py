@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from aioproducer.records import plain_columns
 from aioproducer.records.plain_columns import BadRow
 from aioproducer.records.reader import read_batches
-from aioproducer.records.record_batch import OVERHEAD, encode_record, header, size_limit, unvarint
+from aioproducer.records.record_batch import OVERHEAD, encode_record, header, size_limit
+from aioproducer.records.varints import unvarint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import struct
-import sys
 import threading
 import tracemalloc
 import zlib
@@ -23,7 +22,6 @@ from hypothesis import strategies as st
 
 from aioproducer.errors import ConfigError, ProtocolError
 from aioproducer.model import Compression
-from aioproducer.records import compression
 from aioproducer.records.compression import check_available, check_level, compress, decompress
 
 if TYPE_CHECKING:
@@ -316,10 +314,9 @@ def test_zstd_serves_threads_at_once() -> None:
 
 
 @pytest.fixture
-def no_cramjam(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_cramjam(hide_libraries: Callable[..., None]) -> None:
     """Make cramjam look as if it were not installed."""
-    compression._cramjam.cache_clear()
-    monkeypatch.setitem(sys.modules, "cramjam", None)
+    hide_libraries("cramjam")
 
 
 @pytest.mark.usefixtures("no_cramjam")

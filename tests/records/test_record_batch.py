@@ -18,20 +18,9 @@ from aioproducer.errors import SerializationError
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
 from aioproducer.records.reader import Record, RecordBatch, read_batches
-from aioproducer.records.record_batch import (
-    FIELD,
-    NULL,
-    OVERHEAD,
-    PARTS,
-    TABLE,
-    VARINT,
-    encode_headers,
-    field_size,
-    header,
-    size_limit,
-    unvarint,
-    varint,
-)
+from aioproducer.records.record_batch import OVERHEAD, PARTS, encode_headers, header, size_limit
+from aioproducer.records.varint_tables import FIELD, VARINT
+from aioproducer.records.varints import NULL, TABLE, field_size, unvarint, varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

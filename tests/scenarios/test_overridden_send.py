@@ -58,7 +58,7 @@ async def test_other_ways_in_never_go_by_it(face: Any, way: Any, *, is_known: bo
     values = [b"%d" % number for number in range(4)]
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 1)
-        with pytest.warns(UserWarning, match="overrides send: records of send_nowait, send_many, send_columns, from_thread do not"):
+        with pytest.warns(UserWarning, match="overrides send: records of send_nowait, send_many, send_columns, from_thread, topic do not"):
             encrypting = Encrypting(**cluster.client_options)
         async with encrypting as producer:
             if is_known:
@@ -72,7 +72,7 @@ def test_what_overrides_all_of_them_is_left_in_peace(face: Any) -> None:
     """The constructor does not warn a class that overrides all ways to send, or none."""
 
     class Whole(face):  # type: ignore[misc]
-        send = send_nowait = send_many = send_columns = from_thread = None
+        send = send_nowait = send_many = send_columns = from_thread = topic = None
 
     class Named(face):  # type: ignore[misc]
         pass

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from in_thread import ClusterInThread
+from in_thread import PATIENCE, ClusterInThread
 
+from aioproducer.errors import KafkaError
 from aioproducer.spark import worker as worker_module
 from aioproducer.spark import writing
 from aioproducer.spark.decisions import HalfCommitted, TaskState
@@ -153,8 +155,42 @@ def test_a_failed_task_leaves_nothing_open(query: Query) -> None:
     assert query.values() == [b"b"]
 
 
+def test_the_mark_is_sent_while_rows_are_in_flight(brokers: ClusterInThread, query: Query) -> None:
+    hang = query.cluster.hang("Produce", times=1, when="after")
+
+    async def release() -> None:
+        try:
+            async with asyncio.timeout(10):
+                await query.cluster.seen("TxnOffsetCommit")
+        finally:
+            hang.release()
+
+    released = asyncio.run_coroutine_threadsafe(release(), brokers.loop)
+    message = query.task(0, values("a"))
+    released.result(PATIENCE)
+    query.writer().commit([message], 0)
+    assert query.values() == [b"a"]
+
+
+def test_a_mark_that_is_refused_fails_the_task(query: Query) -> None:
+    """Its rows are acknowledged then, or not: the transaction is aborted."""
+    query.cluster.fail("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=1)
+    with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+        query.task(0, values("a"))
+    assert query.cluster.transactions["spark-q-0"].state.value == "CompleteAbort"
+    query.writer().commit([query.task(0, values("b"))], 0)
+    assert query.values() == [b"b"]
+
+
+def test_an_error_of_the_first_rows_is_raised(query: Query) -> None:
+    """They are read while the coordinator is asked for a decision."""
+    with pytest.raises(ZeroDivisionError):
+        query.writer(BatchWriter).write(1 / 0 for _ in range(1))
+    assert query.cluster.requests("InitProducerId") == []
+
+
 def test_tasks_share_a_resolver(query: Query, place: Worker) -> None:
-    """One for each set of options; a producer for each task, which is gone after it."""
+    """One for each set of options, and the driver uses it too; a producer for each task, which is gone after it."""
     for batch in range(3):
         query.writer().commit([query.task(0, values("a"), batch=batch)], batch)
     assert len(place._resolvers) == 1

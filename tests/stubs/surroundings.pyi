@@ -38,6 +38,9 @@ class IdentityProvider:
 
 identity_provider: IdentityProvider
 
+# serializers.md
+async def registry_lookup(subject: str) -> int: ...
+
 # spark.md
 spark: SparkSession
 df: DataFrame

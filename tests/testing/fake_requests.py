@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
-from aioproducer.records.record_batch import varint
+from aioproducer.records.varints import varint
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

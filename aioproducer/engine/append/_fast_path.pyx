@@ -17,9 +17,13 @@ from libc.stdint cimport int64_t, uint32_t
 from aioproducer.engine.delivery._delivery cimport Delivery, delivery_of
 from aioproducer.engine.delivery._records_builder cimport MemoryRecordsBuilder, encoded_headers
 
+from aioproducer import serializers
+from aioproducer.encoding import BYTES
 from aioproducer.engine.append import fast_path as twin
+from aioproducer.engine.observability import slow_callbacks
+from aioproducer.record_validation import header_pairs
 
-__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "FastPath", "here", "murmur2"]
+__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "FastPath", "Steps", "here", "murmur2"]
 
 cdef extern from *:
     """
@@ -29,6 +33,13 @@ cdef extern from *:
     """
     const uint32_t SOURCE_CRC
 
+cdef extern from "time.h":
+    cdef struct timespec:
+        long long tv_sec
+        long tv_nsec
+    const int TIME_UTC
+    int timespec_get(timespec *now, int base) noexcept nogil
+
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
@@ -36,9 +47,13 @@ cdef extern from "Python.h":
 SOURCE = SOURCE_CRC
 SLICE_BYTES = 131_072
 SLICE_RECORDS = twin.SLICE_RECORDS
+Begun = twin.Begun
 
 cdef Py_ssize_t _SLICE_RECORDS = SLICE_RECORDS
 cdef bytes _NO_HEADERS = b"\0"
+cdef double _LONG = slow_callbacks.LONG
+cdef int _OF_VALUE = serializers.OF_VALUE
+cdef int _OF_RECORD = serializers.OF_RECORD
 
 
 cdef inline uint32_t hashed(const unsigned char *data, Py_ssize_t size) noexcept nogil:
@@ -65,6 +80,13 @@ cdef inline uint32_t hashed(const unsigned char *data, Py_ssize_t size) noexcept
     h ^= h >> 13
     h *= m
     return h ^ h >> 15
+
+
+cdef inline double seconds() noexcept nogil:
+    """Return the time of the system's clock, which costs a third of a call of a Python clock."""
+    cdef timespec now
+    timespec_get(&now, TIME_UTC)
+    return now.tv_sec + now.tv_nsec * 1e-9
 
 
 def here():
@@ -129,11 +151,53 @@ cdef inline Delivery put_in(object opened, object now_ms, object key, object val
 
 
 @cython.final
+cdef class Step:
+    """Holds a `serializers.Step`."""
+
+    cdef object function, kind
+    cdef int shape
+    cdef str what, name
+
+    def __init__(self, str what not None, step):
+        self.what = what
+        self.name = f"{what}_serializer"
+        self.function, self.shape, self.kind, _ = step
+
+
+@cython.final
+cdef class Steps:
+    """Holds the steps of a prepared `Encoding`, which keeps them as `fast`."""
+
+    cdef Step key, value
+    cdef bint is_two_phase
+
+    def __init__(self, encoding):
+        self.key = Step("key", encoding.key)
+        self.value = Step("value", encoding.value)
+        self.is_two_phase = encoding.is_two_phase
+
+
+cdef Steps steps_of(object encoding):
+    """Return the steps of an encoding; None: it is not prepared, or an encoder is stale."""
+    cdef Steps steps
+    made = encoding.fast
+    if made is not None:
+        steps = <Steps?>made
+        return steps if not steps.is_two_phase or encoding.is_current() else None
+    if not encoding.is_current():
+        return None
+    steps = Steps(encoding)
+    encoding.fast = steps
+    return steps
+
+
+@cython.final
 cdef class FastPath:
     __doc__ = twin.FastPath.__doc__
 
     cdef public dict fast
-    cdef public object turn_ms, tick, make_room, goes_on, slowly, now
+    cdef public dict encodings
+    cdef public object turn_ms, tick, make_room, goes_on, slowly, now, watch, begun
     cdef public Py_ssize_t taken
     cdef public bint takes_headers
     # 0 for no thread: no thread has that id.
@@ -145,6 +209,8 @@ cdef class FastPath:
         self.taken = 0
         self.takes_headers = True
         self.tick = tick
+        self.encodings = None
+        self.begun = None
         self.goes_on = lambda: True
         self.make_room = lambda routing, queue, key, value: None
         self.slowly = slowly
@@ -157,11 +223,25 @@ cdef class FastPath:
     def here(self, thread):
         self.thread = 0 if thread is None else thread
 
-    def append(self, topic, value, key, partition, timestamp_ms, headers):
+    def append(self, topic, value, key, partition, timestamp_ms, headers, encoding=None):
         """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
 
-        The slow path raises the error of a record that is not valid.
+        The slow path raises the error of a record that is not valid. `encoding`: that of bytes; None: as `encodings` has it.
+
+        Raises:
+            SerializationError: a serializer failed.
         """
+        if encoding is None and self.encodings is not None:
+            return self.encode_and_append(topic, value, key, partition, timestamp_ms, headers, None)
+        return self.append_bytes(topic, value, key, partition, timestamp_ms, headers)
+
+    def append_encoded(self, topic, value, key, partition, timestamp_ms, headers, encoding):
+        """Encode a record and append it, as `append` does. What was encoded and not appended is `begun`."""
+        if encoding is BYTES or encoding is None and self.encodings is None:
+            return self.append_bytes(topic, value, key, partition, timestamp_ms, headers)
+        return self.encode_and_append(topic, value, key, partition, timestamp_ms, headers, encoding)
+
+    cdef Delivery append_bytes(self, object topic, object value, object key, object partition, object timestamp_ms, object headers):
         cdef PyObject *found
         if self.fast is None or not PyUnicode_CheckExact(topic):
             return None
@@ -175,6 +255,64 @@ cdef class FastPath:
         if partition is None and timestamp_ms is None and is_empty(headers):
             return self.append_plain(routing, value, key)
         return self.append_dressed(routing, value, key, partition, timestamp_ms, headers)
+
+    cdef Delivery encode_and_append(
+        self, object topic, object value, object key, object partition, object timestamp_ms, object headers, object encoding
+    ):
+        cdef Steps steps
+        cdef Delivery delivery
+        cdef object encoded_key = None, encoded_value = None
+        if self.fast is None or not PyUnicode_CheckExact(topic) or PyThread_get_thread_ident() != self.thread:
+            return None
+        if PyDict_GetItemWithError(self.fast, topic) == NULL:
+            return None
+        if encoding is None:
+            encoding = self.encodings.get(topic)
+            if encoding is None:
+                return None
+        # Records that the slow path refuses before it encodes them.
+        if not (partition is None or PyLong_CheckExact(partition) and partition >= 0) or not is_time(timestamp_ms):
+            return None
+        steps = steps_of(encoding)
+        if steps is None:
+            return None
+        given = () if headers is None else headers
+        if not is_empty(given):
+            given = header_pairs(given)
+        if key is not None:
+            encoded_key = self.encoded(steps.key, topic, given, key)
+            if not PyBytes_CheckExact(encoded_key):
+                encoded_key, given = serializers.finish("key", steps.key.shape, topic, given, encoded_key)
+        if value is not None:
+            encoded_value = self.encoded(steps.value, topic, given, value)
+            if not PyBytes_CheckExact(encoded_value):
+                encoded_value, given = serializers.finish("value", steps.value.shape, topic, given, encoded_value)
+        delivery = self.append_bytes(topic, encoded_value, encoded_key, partition, timestamp_ms, given)
+        if delivery is None:
+            self.begun = Begun((value, key), encoded_value, encoded_key, given)
+        return delivery
+
+    cdef object encoded(self, Step step, object topic, object headers, object value):
+        """Return what a serializer makes of a key or value, which is not None."""
+        cdef double began
+        if step.function is None:
+            return value if PyBytes_CheckExact(value) else serializers.as_bytes(step.what, topic, value)
+        if step.kind is not None and type(value) is not step.kind and not isinstance(value, step.kind):
+            raise serializers.mistyped(step.what, step.kind, topic, value)
+        began = seconds()
+        try:
+            if step.shape == _OF_VALUE:
+                made = step.function(value)
+            elif step.shape == _OF_RECORD:
+                made = step.function(topic, headers, value)
+            else:
+                made = step.function(value, headers)
+        except Exception as error:
+            self.watch.note(step.name, seconds() - began)
+            raise serializers.failure(step.what, topic, value, error) from error
+        if seconds() - began > _LONG:
+            self.watch.note(step.name, seconds() - began)
+        return made
 
     cdef Delivery append_plain(self, object routing, object value, object key):
         cdef object queue, now_ms

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer.engine.append.loop_budget import LoopBudgetWaiters
 from aioproducer.engine.append.pending_sends import PendingSends
+from aioproducer.engine.append.preparations import Preparations
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.wait_queue import (
     FOR_CANCELLATION,
@@ -27,6 +28,7 @@ from aioproducer.engine.memory.wait_queue import (
     FOR_METADATA,
     FOR_OTHERS,
     FOR_PARTITION,
+    FOR_SERIALIZER,
     FOR_TOPIC,
     PendingSend,
 )
@@ -79,6 +81,7 @@ class Admission:
     Attributes:
         topics: the wait queues of topics.
         pending: all sends that wait.
+        preparations: prepares the serializers that sends wait for.
     """
 
     def __init__(
@@ -101,10 +104,7 @@ class Admission:
         self._recorder = context.instruments.recorder
         self._transaction = transaction
         # Records may take the fast path while no send waits.
-        config = context.config
-        self._may_be_fast = (
-            appender.is_kafkas and not config.interceptors and config.key_serializer is None and config.value_serializer is None
-        )
+        self._may_be_fast = appender.is_kafkas and not context.config.interceptors
         # The user's partitioner, which is called for a pending send, may call `send`, too.
         self._is_placing = False
         # Memory was refused to the first pending send since `serve` was last called.
@@ -114,6 +114,7 @@ class Admission:
         self._waiters = LoopBudgetWaiters(loop_budget, self._place_unplaced)
         self.pending: PendingSends = PendingSends(context, appender, requests, self._waiters, self, next_turn, transaction)
         self.topics: TopicWaiters = self.pending.topics
+        self.preparations: Preparations = Preparations(context, self.topics.is_waiting_for, self.topics.on_prepared)
 
     # The decision
 
@@ -133,11 +134,13 @@ class Admission:
         if not isinstance(outcome, str):
             return outcome
         assert record.topic is not None
-        if outcome in FOR_METADATA:
+        if record.unencoded is not None:
+            self.preparations.begin(record.unencoded.encoding)
+        if outcome in FOR_METADATA and outcome != FOR_SERIALIZER:
             self.topics.ask(record.topic)
         elif outcome == FOR_MEMORY:
             self._flush_partial_batches()
-        raise wait_reasons.would_block(record.topic, outcome)
+        raise wait_reasons.would_block(record, outcome)
 
     def _try(self, record: PendingSend) -> Delivery | str:
         """Append a new record. Returns its delivery, or what it has to wait for."""
@@ -160,6 +163,8 @@ class Admission:
         # Checked before the memory wait queue: at its head the record would delay all others.
         if record.is_missing(routing):
             return FOR_PARTITION
+        if record.unencoded is not None or (self.topics.held and record.topic in self.topics.held):
+            return FOR_SERIALIZER
         if self._waiters.unplaced is not None:
             self._place_unplaced()
         if self._pool.has_waiting:
@@ -171,6 +176,12 @@ class Admission:
 
     def wait_for(self, obstacle: str, record: PendingSend) -> PendingSend:
         """Let a new record, or a mark, wait for its obstacle. Returns it."""
+        if record.unencoded is not None:
+            self.preparations.begin(record.unencoded.encoding)
+        if obstacle == FOR_SERIALIZER:
+            self.pending.join(self.topics.hold(record), record, obstacle)
+            self._update_fast_path()
+            return record
         if obstacle in FOR_METADATA:
             assert record.topic is not None
             return self.pending.join(self.topics.of(record.topic), record, obstacle)
@@ -195,7 +206,7 @@ class Admission:
         if self._partition_queues.ready.memory_is_short and not has_waiting:
             self._recorder.memory(self._loop.time(), is_short=False)
             self._partition_queues.linger_again()
-        is_open = self._may_be_fast and not has_waiting and not self._waiters.has_unplaced
+        is_open = self._may_be_fast and not has_waiting and not self._waiters.has_unplaced and not self.topics.held
         if self._transaction is not None:
             is_open = is_open and self._transaction.is_open
         self._fast_path.fast = self._partition_queues.routings if is_open else {}
@@ -282,6 +293,7 @@ class Admission:
             routing = self._partition_queues.routings[record.topic]
             self._is_placing = True
             try:
+                record.encode()
                 delivery = self._appender.place(record, routing)
             except (UsageError, PartitionUnavailable) as refused:
                 error = refused

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.batch_sizing import BatchSizing
     from aioproducer.engine.append.chosen_build import FastPath
-    from aioproducer.engine.append.column_batches import ColumnWindow
+    from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.chosen_build import DeliveryContext
@@ -61,7 +61,7 @@ class Appender:
         shares: the quota of the memory that a partition may hold.
 
     Attributes:
-        partition_queues, pool, shares: as given.
+        fast_path, partition_queues, pool, shares: as given.
         room: as given; it takes the memory of batches.
         now_ms: returns the time for a record's timestamp.
         is_kafkas: keys choose partitions as Kafka's own partitioner does.
@@ -85,7 +85,7 @@ class Appender:
         self._serving_ms = 0
         self._loop = loop
         self._loop_budget = loop_budget
-        self._fast_path = fast_path
+        self.fast_path = fast_path
         self.partition_queues = partition_queues
         self.pool = pool
         self.now_ms: Callable[[], int] = delivery_context.now_ms
@@ -226,7 +226,7 @@ class Appender:
         return queue if other.is_avoided else other
 
     def _append(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
-        self._fast_path.taken += _SLOW
+        self.fast_path.taken += _SLOW
         if (batch := queue.current) is not None:
             delivery = self._append_open(queue, record)
             if delivery is not None or self.room.may_grow(queue, record.size):
@@ -270,7 +270,7 @@ class Appender:
         if record.timestamp_ms is not None:
             return record.timestamp_ms
         # Not `tick`: it schedules another event-loop iteration, and each iteration would try a record that waits for memory again.
-        return self._fast_path.turn_ms or self._serving_ms or self.now_ms()
+        return self.fast_path.turn_ms or self._serving_ms or self.now_ms()
 
     def _add_whole(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
         """Append a batch that the user filled, behind the batches of its partition."""
@@ -284,7 +284,7 @@ class Appender:
         if not self.pool.try_take(record.size):
             return None
         self._loop_budget.spend(record.size)
-        self._fast_path.taken += 1
+        self.fast_path.taken += 1
         self.partition_queues.close(queue)
         self.partition_queues.open(queue, whole.records, whole.result, credit=record.size, now=self._loop.time())
         self.partition_queues.close(queue)
@@ -294,7 +294,7 @@ class Appender:
         before = self.pool.available
         delivery = None if record.is_missing(routing) else self._windows.place(record, window, routing, self._timestamp(record))
         self._loop_budget.spend(before - self.pool.available)
-        self._fast_path.taken += 1
+        self.fast_path.taken += 1
         return delivery
 
     def _sticky_now(self, routing: TopicRouting, size: int) -> PartitionQueue:
@@ -350,7 +350,7 @@ class Appender:
             return None
         if queue.current is not None:
             self.partition_queues.close(queue)
-        return queue if self.room.open_wide(queue, self._fast_path.turn_ms, size, behind=full is not None) is not None else None
+        return queue if self.room.open_wide(queue, self.fast_path.turn_ms, size, behind=full is not None) is not None else None
 
     def append_run(
         self, routing: TopicRouting, queue: PartitionQueue | None, keys: Sequence[bytes] | None, values: Sequence[bytes]
@@ -360,8 +360,8 @@ class Appender:
         The caller has checked `room.is_there`. All records are appended. Without `queue`, only the first ones are appended if all
         partitions become full.
         """
-        now_ms = self._fast_path.turn_ms or self._fast_path.tick()
-        self._fast_path.taken += 1
+        now_ms = self.fast_path.turn_ms or self.fast_path.tick()
+        self.fast_path.taken += 1
         runs: list[Run] = []
         at = 0
         while at < len(values):

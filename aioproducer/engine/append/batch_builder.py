@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
-from aioproducer.errors import UsageError
+from aioproducer.errors import UsageError, WouldBlock
 from aioproducer.model import HeadersLike, TimestampMs
 from aioproducer.records.record_batch import record_size
 
@@ -81,6 +81,10 @@ class ReadyBatch:
         """
         self._check_unsent()
         record = self._checked(self.topic, value, key, self.partition, timestamp_ms, headers)
+        if record.unencoded is not None:
+            raise WouldBlock(
+                f"a batch for {self.topic!r} cannot wait for {record.unencoded.encoding.name} to be prepared: `await producer.topic(...).ready()` first"
+            )
         # A serializer may have sent the batch.
         self._check_unsent()
         now_ms = self._delivery_context.now_ms() if record.timestamp_ms is None else record.timestamp_ms

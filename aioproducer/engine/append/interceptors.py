@@ -63,9 +63,10 @@ class ProducerInterceptors:
         """Return `accept` with interceptors around it. The result returns a delivery or a pending send, or raises, as `accept` does."""
 
         def intercepted(*given: Any) -> Delivery | PendingSend:
-            record = self._on_send(_with_headers(ProducerRecord(*given)))
+            *parts, encoding = given
+            record = self._on_send(_with_headers(ProducerRecord(*parts)))
             try:
-                taken: Delivery | PendingSend = accept(*record)
+                taken: Delivery | PendingSend = accept(*record, encoding)
             except Exception as error:
                 self._on_left(record, None, error)
                 raise

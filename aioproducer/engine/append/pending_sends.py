@@ -141,6 +141,7 @@ class PendingSends:
                     queue.push(pending)
                 else:
                     self.give_up(pending, error())
+        self._release_topics()
 
     def close(self, error: Callable[[], Exception]) -> None:
         """Give up every send with what `error` returns."""
@@ -173,7 +174,13 @@ class PendingSends:
                 queue.pop()
                 pending.complete()
                 pending.notify()
+        self._release_topics()
         self._next_turn()
+
+    def _release_topics(self) -> None:
+        """Admit the records that waited behind one whose serializer is not prepared, if that has left."""
+        for topic in tuple(self.topics.held):
+            self.topics.release(topic)
 
     # What waits
 

@@ -7,23 +7,25 @@ columns and a question for a topic's partitions come here, too. Its rules, a que
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from aioproducer.encoding import BYTES
 from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_TOPIC, PendingSend
+from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_SERIALIZER, FOR_TOPIC, PendingSend
 from aioproducer.errors import RecordTooLarge, UsageError
-from aioproducer.record_validation import check_batch, check_topic
+from aioproducer.record_validation import Unencoded, check_batch, check_topic
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproducer.encoding import Encoding
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.append.column_batches import ColumnWindow
+    from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.delivery.chosen_build import DeliveryContext
     from aioproducer.model import PartitionNumber
@@ -53,8 +55,10 @@ class RecordAccumulator:
         interceptors: ProducerInterceptors | None = None,
     ) -> None:
         self._check = check
+        self._fast_path = appender.fast_path
         self._validated = validation.record
         self._check_size = validation.size
+        self._encodings = validation.encodings
         self._admission = admission
         self._pool = appender.pool
         self._limit = appender.room.limit
@@ -64,28 +68,47 @@ class RecordAccumulator:
         if interceptors is not None:
             self.submit, self._now = interceptors.around(self._submit), interceptors.around(self._submit_nowait)
 
-    async def append(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+    async def append(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> Delivery:
         """Append a record, and wait while it must wait. Returns its delivery. Raises an error of the caller's.
 
         Cancellation: the record is not queued, and the sends behind it move up.
         """
+        if self._fast_path.begun is not None:
+            value, key, headers, encoding = self._continued(value, key, headers, encoding)
         self._check()
-        outcome = self.submit(topic, value, key, partition, timestamp_ms, headers)
+        outcome = self.submit(topic, value, key, partition, timestamp_ms, headers, encoding)
         return outcome if type(outcome) is Delivery else await self._wait(outcome)  # type: ignore[arg-type]
 
-    def append_nowait(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+    def append_nowait(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> Delivery:
         """Append a record. Returns its delivery, or raises WouldBlock or an error of the caller's.
 
         Metadata of an unknown topic is requested.
         """
+        if self._fast_path.begun is not None:
+            value, key, headers, encoding = self._continued(value, key, headers, encoding)
         self._check()
-        return self._now(topic, value, key, partition, timestamp_ms, headers)
+        return self._now(topic, value, key, partition, timestamp_ms, headers, encoding)
 
-    def _submit(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
-        return self._admission.submit(self._validated(topic, value, key, partition, timestamp_ms, headers))
+    def _continued(self, value: Any, key: Any, headers: Any, encoding: Encoding | None) -> tuple[Any, Any, Any, Encoding | None]:
+        """Return the record as the fast path has encoded it. It began with this one, unless other code has run in between."""
+        begun, self._fast_path.begun = self._fast_path.begun, None
+        assert begun is not None
+        is_this = begun.given[0] is value and begun.given[1] is key
+        return (begun.value, begun.key, begun.headers, BYTES) if is_this else (value, key, headers, encoding)
 
-    def _submit_nowait(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
-        return self._admission.submit_nowait(self._validated(topic, value, key, partition, timestamp_ms, headers))
+    def _submit(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> Delivery | PendingSend:
+        return self._admission.submit(self._validated(topic, value, key, partition, timestamp_ms, headers, encoding))
+
+    def _submit_nowait(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> Delivery:
+        return self._admission.submit_nowait(self._validated(topic, value, key, partition, timestamp_ms, headers, encoding))
 
     async def _wait(self, pending: PendingSend) -> Delivery:
         """Wait for a pending send. Returns its delivery. Cancellation: the record is not queued, and the sends behind it move up."""
@@ -159,6 +182,31 @@ class RecordAccumulator:
             assert routing is not None
         return len(routing.queues)
 
+    async def ready(self, topic: str, encoding: Encoding | None) -> None:
+        """Wait until a topic is known and its serializers are prepared, as `append` does for a record.
+
+        Args:
+            topic: the topic.
+            encoding: has the serializers; None: those of the options.
+
+        Raises:
+            SerializationError: a serializer could not be prepared.
+        """
+        self._check()
+        if encoding is None:
+            encoding = self._encodings.of(topic)
+        if not encoding.is_current():
+            self._admission.preparations.begin(encoding)
+        await self.partitions(topic)
+        if not encoding.is_current():
+            question = PendingSend(topic, asks=True)
+            question.unencoded = Unencoded(encoding, _no_record)
+            await self._wait(self._admission.wait_for(FOR_SERIALIZER, question))
+
     async def next_slice(self) -> None:
         """Wait for the next slice of the loop budget."""
         await self._wait(self._admission.wait_for(FOR_LOOP_BUDGET, PendingSend(None)))
+
+
+def _no_record() -> NoReturn:
+    raise AssertionError("a question has no record to encode")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.key_grouping import MOST_ROWS
-from aioproducer.engine.append.column_batches import ColumnWindow
+from aioproducer.engine.append.column_window import ColumnWindow
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.errors import MetadataTimeout, RecordTooLarge

@@ -10,10 +10,11 @@ from aioproducer.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproducer.encoding import Encoding
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.batch_builder import ReadyBatch
-    from aioproducer.engine.append.column_batches import ColumnWindow
+    from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.delivery.deliveries import Deliveries
@@ -49,19 +50,23 @@ class TransactionalRecordAccumulator(RecordAccumulator):
         self._transaction = transaction
         super().__init__(validation, admission, appender, delivery_context, check, interceptors)
 
-    def _submit(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | PendingSend:
+    def _submit(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> Delivery | PendingSend:
         self._transaction.check_send()
         try:
-            return super()._submit(topic, value, key, partition, timestamp_ms, headers)
+            return super()._submit(topic, value, key, partition, timestamp_ms, headers, encoding)
         except KafkaError as error:
             self._transaction.on_refused(topic, error)
             raise
 
-    def _submit_nowait(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery:
+    def _submit_nowait(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+    ) -> Delivery:
         # WouldBlock does not fail the transaction: the caller may try again.
         self._transaction.check_send()
         try:
-            return super()._submit_nowait(topic, value, key, partition, timestamp_ms, headers)
+            return super()._submit_nowait(topic, value, key, partition, timestamp_ms, headers, encoding)
         except KafkaError as error:
             self._transaction.on_refused(topic, error)
             raise

@@ -23,8 +23,7 @@ from aioproducer.engine.delivery._produce_request_result cimport ProduceRequestR
 
 from array import array
 
-from aioproducer.engine.delivery import records_builder as twin
-from aioproducer.records.record_batch import MOMENT, NULL as _NULL, TABLE, VARINT, varint
+from aioproducer.records.varints import NO_DELTA, NULL as _NULL, SHORT, TABLE, varint
 
 __all__ = ["FULL", "RECORD_OVERHEAD", "MemoryRecordsBuilder", "measured"]
 
@@ -318,7 +317,7 @@ cdef class MemoryRecordsBuilder:
         cdef char *wider
         cdef Py_ssize_t used = self.place - self.buffer
         if room < 0 or self.bytes_left < 0:
-            raise ValueError(twin.CLOSED if self.bytes_left < 0 else twin.SHRINKS)
+            raise refused(self.bytes_left < 0)
         if room > PY_SSIZE_T_MAX - self.granted:
             raise MemoryError
         wider = <char *>PyMem_Realloc(self.buffer, self.granted + room)
@@ -336,7 +335,7 @@ cdef class MemoryRecordsBuilder:
         """
         cdef Py_ssize_t used = self.place - self.buffer
         if self.bytes_left < 0:
-            raise ValueError(twin.CLOSED)
+            raise refused(True)
         payload = PyBytes_FromStringAndSize(self.buffer, used) if used else b""
         sizes = self.record_sizes()
         PyMem_Free(self.buffer)
@@ -406,11 +405,17 @@ cdef class RecordSizes:
 cdef object encoded_size(Py_ssize_t size):
     if size < 0:
         return _NULL
-    return (<list>VARINT)[size] if size < _TABLE else varint(size)
+    return (<list>SHORT)[size] if size < 256 else varint(size)
 
 
 cdef object encoded_delta(int64_t delta):
-    return MOMENT[0] if delta == 0 else b"\0" + varint(delta)
+    return NO_DELTA if delta == 0 else b"\0" + varint(delta)
+
+
+cdef object refused(bint is_closed):
+    """Return the twin's error. It is imported here, because it has large tables."""
+    from aioproducer.engine.delivery.records_builder import CLOSED, SHRINKS
+    return ValueError(CLOSED if is_closed else SHRINKS)
 
 
 FULL = MemoryRecordsBuilder(None, 0, -1)

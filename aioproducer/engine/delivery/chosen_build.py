@@ -7,10 +7,9 @@ which one contract suite checks (tests/contract). `aioproducer.compiled_modules`
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.compiled_modules import ENGINE, extension
-from aioproducer.engine.delivery import delivery, produce_request_result, records_builder
 
 __all__ = [
     "CHOSEN",
@@ -33,14 +32,11 @@ CHOSEN: Final = extension(ENGINE)
 # The reason why plain Python runs; empty if the compiled build runs.
 REASON: Final = CHOSEN.reason
 
-_builder: Any = records_builder
-_delivery: Any = delivery
-_result: Any = produce_request_result
-if not REASON:
-    _builder, _delivery, _result = (
-        importlib.import_module(f"aioproducer.engine.delivery.{name}")
-        for name in ("_records_builder", "_delivery", "_produce_request_result")
-    )
+# Only the chosen build is imported: the plain records builder has large tables.
+_builder, _delivery, _result = (
+    importlib.import_module(f"aioproducer.engine.delivery.{name if REASON else f'_{name}'}")
+    for name in ("records_builder", "delivery", "produce_request_result")
+)
 
 if TYPE_CHECKING:
     from aioproducer.engine.delivery.delivery import Delivery, make_delivery, uncollected, wake

@@ -122,7 +122,7 @@ class CompletionQueue:
     __slots__ = ("_due", "_loop", "_queue", "failed_batches")
 
     def __init__(self, loop: AbstractEventLoop | GuardedLoop, failed_batches: FailureObserver | None = None) -> None:
-        self.failed_batches = failed_batches
+        self.failed_batches: FailureObserver | None = failed_batches
         self._loop = loop
         self._queue: deque[_Waiters] = deque()
         self._due: Handle | None = None

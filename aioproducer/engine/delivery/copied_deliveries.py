@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from aioproducer.engine.delivery.chosen_build import DeliveryContext, Outcome, ProduceRequestResult
 from aioproducer.errors import ProducerClosed
 from aioproducer.model import TimestampType
-from aioproducer.records.record_batch import varint
+from aioproducer.records.varints import varint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

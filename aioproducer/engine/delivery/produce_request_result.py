@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.engine.tasks.callbacks import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
-from aioproducer.records.record_batch import MOMENT, NULL, VARINT, unvarint, varint
+from aioproducer.records.varints import NO_DELTA, unvarint, varint
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DeliveryContext", "Outcome", "ProduceRequestResult", "compact", "latest"]
 
-_UNVARINT: Final = {encoded: value for value, encoded in enumerate(VARINT)} | {NULL: -1}
 _new_tuple: Final = tuple.__new__
 _index: Final = attrgetter("index")
 # Records that share one tuple of equal sizes.
@@ -296,7 +295,7 @@ class ProduceRequestResult:
         keys, values, moments = self.record_sizes
         self._key_sizes = _numbers(keys, self.count)
         self._value_sizes = _numbers(values, self.count)
-        if self.timestamp_type is _CREATE_TIME and moments != MOMENT[0]:
+        if self.timestamp_type is _CREATE_TIME and moments != NO_DELTA:
             self._deltas = _deltas(moments, self.count)
         self.record_sizes = None
         if self.base_offset >= 0:
@@ -473,10 +472,12 @@ def _numbers(lengths: Column, count: int) -> Sequence[int]:
         return _equal(lengths, max(count, _EQUAL))
     if isinstance(lengths, array):
         return lengths
-    try:
-        return tuple(map(_UNVARINT.__getitem__, lengths))
-    except KeyError:
-        return tuple(map(unvarint, lengths))
+    return tuple(map(_decoded, lengths))
+
+
+@lru_cache(4096)
+def _decoded(length: bytes) -> int:
+    return unvarint(length)
 
 
 @lru_cache(64)

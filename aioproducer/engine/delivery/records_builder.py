@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.engine.delivery.delivery import Delivery, make_delivery
 from aioproducer.engine.delivery.produce_request_result import compact, latest
-from aioproducer.records.record_batch import FIELD, MOMENT, NULL, PARTS, TABLE, VARINT, field_size, varint
+from aioproducer.records.record_batch import PARTS
+from aioproducer.records.varint_tables import FIELD, MOMENT, VARINT, field_size, varint
+from aioproducer.records.varints import NULL, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

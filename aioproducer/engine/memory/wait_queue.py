@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
+    from aioproducer.record_validation import Unencoded
 
 __all__ = [
     "FOR_CANCELLATION",
@@ -32,6 +33,7 @@ __all__ = [
     "FOR_METADATA",
     "FOR_OTHERS",
     "FOR_PARTITION",
+    "FOR_SERIALIZER",
     "FOR_TOPIC",
     "PendingSend",
     "WaitQueue",
@@ -40,7 +42,9 @@ __all__ = [
 # What a pending send may wait for.
 FOR_TOPIC: Final = "metadata of the topic"
 FOR_PARTITION: Final = "the partition to exist"
-FOR_METADATA: Final = (FOR_TOPIC, FOR_PARTITION)
+FOR_SERIALIZER: Final = "a serializer to be prepared"
+# Reasons for which a send waits in the wait queue of its topic.
+FOR_METADATA: Final = (FOR_TOPIC, FOR_PARTITION, FOR_SERIALIZER)
 FOR_MEMORY: Final = "buffer_memory"
 FOR_FULL_PARTITION: Final = "room for its partition"
 FOR_OTHERS: Final = "records before it"
@@ -76,6 +80,7 @@ class PendingSend:
         asks: there is no record; the task waits for the topic alone.
         behind: the partition that the record stays with, because it was full. While it is full, the record waits for it alone.
         chosen: the topic routing that the user's partitioner was given, and the partition that it chose.
+        unencoded: how the record is encoded (a `record_validation.Unencoded`), while its serializers are not prepared.
         whole: in place of one record, a batch that the user filled (a `batch_builder.ReadyBatch`); opaque here.
         window: in place of one record, rows of columns (a `column_batches.ColumnWindow`); opaque here.
         is_waiting: it is in a wait queue, not served and not cancelled.
@@ -105,6 +110,7 @@ class PendingSend:
         "size",
         "timestamp_ms",
         "topic",
+        "unencoded",
         "value",
         "whole",
         "window",
@@ -130,6 +136,7 @@ class PendingSend:
         self.headers: bytes = headers
         self.size: int = size
         self.asks: bool = asks
+        self.unencoded: Unencoded | None = None
         self.whole: Any = None
         self.window: Any = None
         self.behind: PartitionQueue | None = None
@@ -168,6 +175,17 @@ class PendingSend:
         """Return whether the record waits for its full partition alone."""
         return self.behind is not None and self.behind.is_full
 
+    @property
+    def waits_for_serializer(self) -> bool:
+        """Return whether the serializers of the record are not prepared."""
+        return self.unencoded is not None and not self.unencoded.encoding.is_prepared
+
+    def encode(self) -> None:
+        """Encode the record, whose serializers are prepared now. Raises an error of `send`."""
+        if self.unencoded is not None:
+            self.value, self.key, self.headers, self.size = self.unencoded.encode()
+            self.unencoded = None
+
     def is_missing(self, routing: TopicRouting) -> bool:
         """Return whether the record names a partition that the topic does not have."""
         return self.partition is not None and self.partition >= len(routing.queues)
@@ -192,7 +210,7 @@ class PendingSend:
         finally:
             _waited_for.pop(task, None)
             # A cancelled pending send may stay in the deque for a while. It releases its bytes now.
-            self._condition = self._future = self.value = self.key = self.whole = self.window = self.behind = None
+            self._condition = self._future = self.value = self.key = self.whole = self.window = self.behind = self.unencoded = None
         if self.error is not None:
             raise self.error
 

@@ -12,6 +12,7 @@ from aioproducer.engine.memory.wait_queue import (
     FOR_METADATA,
     FOR_OTHERS,
     FOR_PARTITION,
+    FOR_SERIALIZER,
     FOR_TOPIC,
 )
 from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavailable, WouldBlock
@@ -29,6 +30,7 @@ __all__ = ["late", "told", "unavailable", "would_block"]
 _ADVICE: Final = {
     FOR_TOPIC: ", which is asked for now: `await producer.partitions_for(...)` first",
     FOR_PARTITION: ", which is asked for now",
+    FOR_SERIALIZER: ", which begins now: `await topic.ready()` first",
     FOR_MEMORY: ", which is used up: send less, or raise it",
     FOR_FULL_PARTITION: ", which holds as much of buffer_memory as is free",
     FOR_OTHERS: ", which wait for memory",
@@ -38,9 +40,10 @@ _ADVICE: Final = {
 _MOST: Final = 20
 
 
-def would_block(topic: str, reason: str) -> WouldBlock:
+def would_block(record: PendingSend, reason: str) -> WouldBlock:
     """Return the error of a send that may not wait, but would have to."""
-    return WouldBlock(f"a record for {topic!r} would wait for {reason}{_ADVICE[reason]}. It was not queued.")
+    name = f" ({record.unencoded.encoding.name})" if record.unencoded is not None and reason == FOR_SERIALIZER else ""
+    return WouldBlock(f"a record for {record.topic!r} would wait for {reason}{name}{_ADVICE[reason]}. It was not queued.")
 
 
 def late(
@@ -54,7 +57,16 @@ def late(
         return _late_share(record, record.behind, pool, max_block_ms)
     if record.reason not in FOR_METADATA:
         return _late_memory(record, pool, max_block_ms)
+    if record.reason == FOR_SERIALIZER:
+        return _late_serializer(record, max_block_ms)
     return _late_metadata(record, routing, trouble, max_block_ms)
+
+
+def _late_serializer(record: PendingSend, max_block_ms: float) -> MetadataTimeout:
+    """Return the error of a record that waited for a serializer to be prepared, or for a record before it that did."""
+    what = record.unencoded.encoding.name if record.unencoded is not None else "the serializer of a record before it"
+    end = "." if record.asks else ". The record was not queued."
+    return MetadataTimeout(f"{what} was not prepared for {record.topic!r} within max_block_ms={max_block_ms:g}{end}")
 
 
 def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:

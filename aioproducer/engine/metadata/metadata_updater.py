@@ -78,7 +78,7 @@ class MetadataUser(Protocol):
         """Apply the leader of one partition, for which a hint named another one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MetadataSettings:
     """Holds the limits of metadata requests.
 

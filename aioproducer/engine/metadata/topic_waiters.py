@@ -2,7 +2,8 @@
 
 1. The step that sets the routing of a topic also admits its pending sends. So a later send cannot overtake them.
 2. If a topic cannot be produced to, its pending sends fail, unless the error is retriable.
-3. A call that would send to a topic, and does not wait for it, requests its metadata. The topic is remembered for a while.
+3. A record whose serializers are not prepared waits here, too, and each later record of its topic waits behind it (`held`).
+4. A call that would send to a topic, and does not wait for it, requests its metadata. The topic is remembered for a while.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioproducer.core.topic_updates import elect, installing, retiring
-from aioproducer.engine.memory.wait_queue import FOR_OTHERS, FOR_PARTITION, WaitQueue
+from aioproducer.engine.memory.wait_queue import FOR_OTHERS, FOR_PARTITION, FOR_SERIALIZER, WaitQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.core.partition_queues import PartitionQueues, TopicRouting
+    from aioproducer.encoding import Encoding
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.observability.metrics_recorder import Recorder
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["TopicRequests", "TopicWaiters"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TopicRequests:
     """Holds how the metadata of topics is requested.
 
@@ -51,6 +53,9 @@ class TopicWaiters:
         admit: admits pending sends, in the order of their calls.
         give_up: fails a pending send with an error.
         next_turn: schedules a drain, which also serves the pending sends.
+
+    Attributes:
+        held: the topics of which a record waits for a serializer: a new record waits behind it.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class TopicWaiters:
         self._max_block = config.max_block_ms / 1000
         # Seconds for which a topic is remembered after a call that would send to it and did not wait.
         self._max_idle = config.metadata_max_idle_ms / 1000
+        self.held: set[str] = set()
         self._wait_queues: dict[str, WaitQueue] = {}
         # The time of the last call that would send to a topic and did not wait, by topic.
         self._asked: dict[str, float] = {}
@@ -86,6 +92,36 @@ class TopicWaiters:
         queue = self._wait_queues.setdefault(topic, WaitQueue())
         self._requests.want(topic)
         return queue
+
+    def hold(self, pending: PendingSend) -> WaitQueue:
+        """Return the wait queue of a record of a known topic: it, or a record before it, waits for a serializer."""
+        assert pending.topic is not None
+        if not pending.asks:
+            self.held.add(pending.topic)
+        return self._wait_queues.setdefault(pending.topic, WaitQueue())
+
+    def is_waiting_for(self, encoding: Encoding) -> bool:
+        """Return whether a pending send waits for the serializers of an encoding."""
+        return any(_is_of(pending, encoding) for pending in self._wait_queues.get(encoding.topic, ()))
+
+    def on_prepared(self, encoding: Encoding, error: Exception | None) -> None:
+        """Admit the pending sends whose serializers are prepared now; or give them up with `error`, because they cannot be prepared."""
+        if error is not None and (queue := self._wait_queues.get(encoding.topic)) is not None:
+            for pending in queue.take_all():
+                if _is_of(pending, encoding):
+                    self._give_up(pending, error)
+                else:
+                    queue.push(pending)
+        self.release(encoding.topic)
+
+    def release(self, topic: str) -> None:
+        """Admit the pending sends of a topic, up to the first one that waits for a serializer."""
+        routing = self._partition_queues.routings.get(topic)
+        self.held.discard(topic)
+        if routing is not None:
+            queue = self._wait_queues.pop(topic, None)
+            self._admit_known(routing, queue.take_all() if queue is not None else [])
+            self._next_turn()
 
     def ask(self, topic: str) -> None:
         """Request the metadata of a topic for a call that would send to it and does not wait."""
@@ -143,7 +179,9 @@ class TopicWaiters:
                 self._requests.on_known(name)
             queue = self._forget(name)
             self._troubles.pop(name, None)
-            self._admit_known(routing, queue.take_all() if queue is not None else [])
+            waiting = queue.take_all() if queue is not None else []
+            self._note_wait(waiting)
+            self._admit_known(routing, waiting)
             self._next_turn()
             yield from retiring(self._partition_queues, topic)
         elif (queue := self._forget(name)) is not None:
@@ -154,24 +192,38 @@ class TopicWaiters:
         elect(self._partition_queues, topic, partition)
         self._next_turn()
 
-    def _admit_known(self, routing: TopicRouting, waiting: list[PendingSend]) -> None:
-        """Admit the pending sends of a known topic. A record for a partition that the topic does not have waits on."""
+    def _note_wait(self, waiting: list[PendingSend]) -> None:
+        """Record how long the pending sends of a topic have waited for its metadata."""
         first = next((record for record in waiting if record.topic is not None), None)
         if first is not None:
             now = self._loop.time()
             # The first send waited longest: its time contains the times of the others.
             self._recorder.record("metadata-wait", now, now + self._max_block - first.deadline)
+
+    def _admit_known(self, routing: TopicRouting, waiting: list[PendingSend]) -> None:
+        """Admit the pending sends of a known topic.
+
+        A record waits on for a partition that the topic does not have, and for a serializer. Each later one waits behind the latter.
+        """
         known: list[PendingSend] = []
+        is_held = False
+        self.held.discard(routing.topic)
         for record in waiting:
-            if record.asks:
+            is_held = is_held or (record.waits_for_serializer and not record.asks)
+            if record.asks and not record.waits_for_serializer:
                 record.complete()
                 record.notify()
+            elif is_held or record.asks:
+                self._wait_queues.setdefault(routing.topic, WaitQueue()).push(record)
+                record.reason = FOR_SERIALIZER
             elif self._is_still_early(record, routing):
                 self._wait_queues.setdefault(routing.topic, WaitQueue()).push(record)
                 record.reason = FOR_PARTITION
             else:
                 record.reason = FOR_OTHERS
                 known.append(record)
+        if is_held:
+            self.held.add(routing.topic)
         self._admit(known)
 
     def _is_still_early(self, record: PendingSend, routing: TopicRouting) -> bool:
@@ -195,3 +247,9 @@ class TopicWaiters:
     def clear(self) -> None:
         """Drop all wait queues."""
         self._wait_queues.clear()
+        self.held.clear()
+
+
+def _is_of(pending: PendingSend, encoding: Encoding) -> bool:
+    """Return whether a pending send is to be encoded by an encoding."""
+    return pending.unencoded is not None and pending.unencoded.encoding is encoding

@@ -7,16 +7,18 @@ contains the arguments of the function.
 from __future__ import annotations
 
 import logging
+import time
+from asyncio import BaseEventLoop
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SlowCallbacks"]
+__all__ = ["LONG", "SlowCallbacks"]
 
 _log = logging.getLogger(__name__)
 # Seconds after which a call is slow.
-_LONG: Final = 0.5
+LONG: Final = 0.5
 # Seconds between two warnings about one kind of function.
 _WARN_EVERY: Final = 10.0
 
@@ -26,30 +28,51 @@ class SlowCallbacks:
 
     Args:
         clock: returns the time in seconds.
+
+    Attributes:
+        clock: the same time, as cheaply as there is a clock for it.
     """
 
-    __slots__ = ("_clock", "_told")
+    __slots__ = ("_told", "clock")
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        # asyncio's own `time` calls this one.
+        self.clock: Callable[[], float] = time.monotonic if getattr(clock, "__func__", None) is BaseEventLoop.time else clock
         self._told: dict[str, float] = {}
 
     def over(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function` with a timer around it; a warning calls it `kind`."""
-        clock = self._clock
+        clock = self.clock
 
         def watched(*args: Any) -> Any:
             began = clock()
             try:
                 return function(*args)
             finally:
-                if clock() - began > _LONG:
+                if clock() - began > LONG:
                     self._tell(kind, clock() - began)
 
         return watched
 
+    def call(self, kind: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what the function returns, and log a warning about a slow call."""
+        began = self.clock()
+        try:
+            return function(*args)
+        finally:
+            self.check(kind, began)
+
+    def check(self, kind: str, began: float) -> None:
+        """Log a warning about a call that began then, if it was slow."""
+        self.note(kind, self.clock() - began)
+
+    def note(self, kind: str, seconds: float) -> None:
+        """Log a warning about a call that took so long, if it was slow."""
+        if seconds > LONG:
+            self._tell(kind, seconds)
+
     def _tell(self, kind: str, seconds: float) -> None:
-        now = self._clock()
+        now = self.clock()
         if now - self._told.get(kind, -_WARN_EVERY) < _WARN_EVERY:
             return
         self._told[kind] = now

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
-
-import anyio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.sender.record_formats import NEWEST, Parcel, pack
 from aioproducer.errors import KafkaError
@@ -22,7 +21,7 @@ from aioproducer.model import Compression
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
@@ -71,6 +70,18 @@ class _Job:
         self.in_slices = in_slices
 
 
+def _worker_thread() -> Callable[..., Awaitable[Any]]:
+    """Return what runs a function in a thread, one at a time."""
+    # Most producers that do not compress need no thread, and no anyio.
+    import anyio  # noqa: PLC0415
+
+    from aioproducer.engine.tasks.anyio_backend import load_backend  # noqa: PLC0415
+
+    load_backend()
+    # Not the default limiter of anyio: that one belongs to the user's web framework.
+    return partial(anyio.to_thread.run_sync, limiter=anyio.CapacityLimiter(1))
+
+
 class BatchCompressor:
     """Encodes the payloads of drained batches in place.
 
@@ -103,8 +114,8 @@ class BatchCompressor:
         self._at_once = _AT_ONCE[codec] if level is None or level in _QUICK[codec] else 0
         # Bytes encoded in this event-loop iteration.
         self._spent = 0
-        # Not the default limiter of anyio: that one belongs to the user's web framework.
-        self._limiter = anyio.CapacityLimiter(1)
+        # Runs a function in the worker thread.
+        self._in_thread = _worker_thread() if self._compresses else None
         self._jobs: deque[_Job] = deque()
         self._lanes: dict[object, int] = {}
         self._wake = asyncio.Event()
@@ -184,9 +195,9 @@ class BatchCompressor:
             self._wake.clear()
             while self._jobs and not self._jobs[0].in_slices:
                 job = self._jobs[0]
-                job.packed = await anyio.to_thread.run_sync(
-                    _pack_all, job.parcels, job.magic, self._codec, self._level, limiter=self._limiter
-                )
+                # Without compression, only batches in another format come here.
+                in_thread = self._in_thread = self._in_thread or _worker_thread()
+                job.packed = await in_thread(_pack_all, job.parcels, job.magic, self._codec, self._level)
                 self._end(job)
             self._go_on()
 

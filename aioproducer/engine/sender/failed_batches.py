@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
-from aioproducer.engine.sender.record_formats import Parcel, records_of
+from aioproducer.engine.sender.older_formats import records_of
+from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.errors import TransactionError, UsageError
 from aioproducer.failed_record import FailedRecord
 from aioproducer.records.record_batch_writer import NO_TIMESTAMP

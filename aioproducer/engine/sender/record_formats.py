@@ -7,17 +7,14 @@ microseconds a record, only for the batches that need it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.sequence_numbers import on_wire
-from aioproducer.errors import ConfigError, UsageError, broker_error
+from aioproducer.engine.sender.parcel import NEWEST, Parcel
+from aioproducer.errors import ConfigError, broker_error
 from aioproducer.model import Compression
-from aioproducer.records.compression import compress, decompress
-from aioproducer.records.message_set_reader import read_messages
-from aioproducer.records.reader import read_batches
-from aioproducer.records.record_batch import TRANSACTIONAL, encode_headers, encode_record, header
-from aioproducer.records.record_batch_writer import NO_TIMESTAMP, RecordBatchWriter
+from aioproducer.records.compression import compress
+from aioproducer.records.record_batch import TRANSACTIONAL, header
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -25,9 +22,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.producer_batch import ProducerBatch
-    from aioproducer.interfaces import Buffer
     from aioproducer.net.connection import Connection
-    from aioproducer.records.reader import Record
 
 __all__ = [
     "NEWEST",
@@ -39,19 +34,14 @@ __all__ = [
     "magic_of",
     "pack",
     "produce_version",
-    "records_of",
     "unpack",
 ]
 
-# The magic of record batches, from Produce 3 on.
-NEWEST: Final = 2
 # The magic by Produce version.
 _MAGICS: Final = (0, 0, 1)
 _LAST_FOR_MESSAGE_SETS: Final = len(_MAGICS) - 1
 # Kafka 4.0 still announces Produce 0, for old clients, but does not accept it (KAFKA-18659).
 _FIRST_WITHOUT_MESSAGE_SETS: Final = 12
-# Bytes of a message of magic 1 beside its key and value.
-_SET_OVERHEAD: Final = 34
 
 _LEVELS: Final = {
     Compression.GZIP: "compression_gzip_level",
@@ -112,28 +102,6 @@ def _too_new(connection: Connection, magic: int) -> str:
 # Batches
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """Holds the payload of a batch, its format as `magic`, and the values that the payload does not contain."""
-
-    payload: Buffer = field(repr=False)
-    magic: int
-    # True if the payload is compressed, or needs no compression.
-    is_packed: bool
-    raw_size: int
-    record_count: int
-    base_timestamp: int
-    max_timestamp: int
-
-    @classmethod
-    def of(cls, batch: ProducerBatch) -> Parcel:
-        """Return the parcel of a batch."""
-        payload = batch.payload
-        if not isinstance(payload, bytes):
-            payload = bytes(payload or b"")
-        return cls(payload, batch.magic, batch.is_encoded, batch.raw_size, batch.count, batch.base_timestamp, batch.max_timestamp)
-
-
 def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> bytes:
     """Return the bytes that follow `head` in the request: compressed records, or a message set.
 
@@ -142,13 +110,10 @@ def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> b
     """
     if magic == NEWEST:
         return compress(codec, unpack(parcel, codec), level)
-    try:
-        builder = RecordBatchWriter(magic=magic, codec=codec, level=level)
-        for record in records_of(parcel, codec):
-            builder.append(record.timestamp_ms, record.key, record.value, record.headers)
-        return builder.build()
-    except UsageError as error:
-        raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"the broker takes no newer format: {error}") from error
+    # Only brokers before Kafka 0.11 need it.
+    from aioproducer.engine.sender.older_formats import to_message_set  # noqa: PLC0415
+
+    return to_message_set(parcel, magic, codec, level)
 
 
 def unpack(parcel: Parcel, codec: Compression) -> bytes:
@@ -157,24 +122,11 @@ def unpack(parcel: Parcel, codec: Compression) -> bytes:
     Magic 0 has no timestamps: each of its records gets the batch's first one.
     """
     if parcel.magic == NEWEST:
-        return decompress(codec, parcel.payload, parcel.raw_size) if parcel.is_packed else bytes(parcel.payload)
-    base = parcel.base_timestamp
-    no_headers = encode_headers(())
-    written = []
-    for index, record in enumerate(records_of(parcel, codec)):
-        delta = record.timestamp_ms - base if record.timestamp_ms != NO_TIMESTAMP else 0
-        written.append(encode_record(index, delta, record.key, record.value, no_headers))
-    return b"".join(written)
+        return parcel.raw(codec)
+    # Only batches that were on their way to a broker before Kafka 0.11 have it.
+    from aioproducer.engine.sender.older_formats import from_message_set  # noqa: PLC0415
 
-
-def records_of(parcel: Parcel, codec: Compression) -> list[Record]:
-    """Return the records of a parcel, read back from the bytes that this client wrote."""
-    if parcel.magic == NEWEST:
-        raw = unpack(parcel, codec)
-        stamp = header(raw, parcel.record_count, int(Compression.NONE), parcel.base_timestamp, parcel.max_timestamp)
-        return [record for batch in read_batches(stamp + raw) for record in batch.records()]
-    limit = parcel.raw_size + _SET_OVERHEAD * parcel.record_count
-    return [record for message in read_messages(parcel.payload) for record in message.records(limit)]
+    return from_message_set(parcel)
 
 
 def attributes_of(codec: Compression, *, is_transactional: bool) -> int:

@@ -144,6 +144,7 @@ async def columns_keyed(producer: Producer[bytes, bytes], records: int) -> None:
 WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any, Any, None]]]] = {
     "keyed": keyed,
     "keyless": keyless,
+    "serializer": keyed,
     "headers": headers,
     "single": single,
     "tick": tick,
@@ -155,16 +156,18 @@ WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any
     "columns": columns,
     "columns, keyed": columns_keyed,
 }
+OPTIONS: Final[dict[str, dict[str, Any]]] = {"serializer": {"value_serializer": bytes.upper}}
+"""The options of a workload's producer, beside those of all."""
 COSTLY: Final = frozenset({"single", "tick"})
 """A request for a record or for ten: fewer records do."""
 
 
-async def opened() -> tuple[FakeCluster, Producer[bytes, bytes]]:
+async def opened(**options: Any) -> tuple[FakeCluster, Producer[bytes, bytes]]:
     cluster = FakeCluster(memory=True)
     cluster.network = Network()
     await cluster.__aenter__()
     cluster.create_topic(TOPIC, PARTITIONS)
-    producer: Producer[bytes, bytes] = Producer(**cluster.client_options, chance=lambda: 0.5, wall_clock=lambda: MOMENT)
+    producer: Producer[bytes, bytes] = Producer(**cluster.client_options, **options, chance=lambda: 0.5, wall_clock=lambda: MOMENT)
     return cluster, await producer.__aenter__()
 
 
@@ -172,7 +175,7 @@ def run(name: str, records: int) -> int:
     """Run one workload twice, the second time counted. Returns the number of records in its cluster's log."""
     work = WORKLOADS[name]
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        cluster, producer = runner.run(opened())
+        cluster, producer = runner.run(opened(**OPTIONS.get(name, {})))
         runner.run(work(producer, records // 2))  # caches, specialized bytecode
         before = sum(cluster.end_offsets(TOPIC).values())
         gc.collect()

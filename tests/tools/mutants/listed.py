@@ -100,7 +100,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "v2-negative-numbers-lose-their-sign",
-        "records/record_batch.py",
+        "records/varints.py",
         "return rest >> 1 ^ -(rest & 1)",
         "return rest >> 1",
         ("tests/records/test_record_batch.py",),
@@ -1086,7 +1086,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "columns-rows-without-a-key-change-places",
-        "engine/append/column_batches.py",
+        "engine/append/column_window.py",
         "if -1 in partitions and len(partitions) > 1:",
         "if -1 in partitions and len(partitions) > 9:",
         ("tests/engine/append/test_send_columns.py",),

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.append.column_batches`: a window of rows is queued as whole batches, all of it or not at all."""
+"""Tests of `aioproducer.engine.append.column_window`: a window of rows is queued as whole batches, all of it or not at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer.core.partitioner import murmur2
-from aioproducer.engine.append.column_batches import ColumnWindow
+from aioproducer.engine.append.column_window import ColumnWindow
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.errors import PartitionUnavailable, UsageError
 from aioproducer.records.arrow import Table

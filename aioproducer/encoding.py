@@ -1,0 +1,189 @@
+"""Holds how the keys and values of one topic become bytes: by plain functions, or by encoders that are prepared once for each topic."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from aioproducer.errors import SerializationError
+from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, failure, finish, mistyped, serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproducer.interfaces import Encoder, Serializer
+    from aioproducer.model import Headers
+
+__all__ = ["BYTES", "Encoding", "Encodings"]
+
+# Seconds after which a call is checked; `SlowCallbacks` decides.
+_LONG: Final = 0.1
+
+
+class Watch(Protocol):
+    """Times the serializers: `SlowCallbacks`."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Return the clock that it reads."""
+
+    def check(self, kind: str, began: float) -> None:
+        """Note that a call that began then has ended."""
+
+
+class Encoding:
+    """Holds the two steps in which the records of one topic are encoded. A two-phase serializer is prepared before the first of them.
+
+    Args:
+        topic: the topic.
+        key: how its keys become bytes.
+        value: how its values do.
+
+    Attributes:
+        topic, key, value: as given; preparation replaces the steps of two-phase serializers.
+        is_prepared: records can be encoded now.
+        is_two_phase: a serializer has to be prepared.
+        encode_simple: returns the bytes of a value, where there is a plain function of it and keys are bytes; None: there is not. Called
+            with the topic, the value and the `SlowCallbacks` of the producer, for the fast path in plain Python.
+        fast: what the compiled fast path has made of the steps; None: nothing yet.
+    """
+
+    __slots__ = ("_encoders", "encode_simple", "fast", "is_prepared", "is_two_phase", "key", "topic", "value")
+
+    def __init__(self, topic: str, key: Step, value: Step) -> None:
+        self.topic: str = topic
+        self.key: Step = key
+        self.value: Step = value
+        self.fast: Any = None
+        self.is_two_phase: bool = key.serializer is not None or value.serializer is not None
+        self.is_prepared: bool = not self.is_two_phase
+        is_simple = key is AS_BYTES and value.function is not None and value.shape == OF_VALUE
+        self.encode_simple: Callable[[str, Any, Watch], bytes] | None = _simple(value) if is_simple else None
+        self._encoders: list[Encoder[Any]] = []
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether keys and values are bytes, which are sent as they are."""
+        return self.key is AS_BYTES and self.value is AS_BYTES
+
+    @property
+    def name(self) -> str:
+        """Return which serializers are prepared, for texts."""
+        parts = [("key", self.key.serializer), ("value", self.value.serializer)]
+        return " and ".join(f"{what}_serializer {type(given).__name__}" for what, given in parts if given is not None)
+
+    def is_current(self) -> bool:
+        """Return whether records can be encoded now: the encoders are prepared, and none of them is stale."""
+        if self.is_prepared and self.is_two_phase and any(map(_is_stale, self._encoders)):
+            self.is_prepared, self.fast = False, None
+        return self.is_prepared
+
+    def encode(
+        self, topic: str, value: Any, key: Any, headers: Headers, call: Callable[..., Any]
+    ) -> tuple[bytes | None, bytes | None, Headers]:
+        """Return the bytes of value and key, and the headers that the record has now.
+
+        Raises:
+            SerializationError: as `serializers.serialize`.
+        """
+        encoded_key, headers = serialize("key", self.key, topic, headers, key, call)
+        encoded_value, headers = serialize("value", self.value, topic, headers, value, call)
+        return encoded_value, encoded_key, headers
+
+    async def prepare(self) -> None:
+        """Prepare the encoders. Cancellation, or an error: they are as before.
+
+        Raises:
+            SerializationError: a serializer raised, or gave no encoder.
+        """
+        encoders: list[Encoder[Any]] = []
+        key, value = [await self._prepared(what, step, encoders) for what, step in (("key", self.key), ("value", self.value))]
+        self.key, self.value, self._encoders = key, value, encoders
+        self.is_prepared, self.fast = True, None
+
+    async def _prepared(self, what: str, step: Step, encoders: list[Encoder[Any]]) -> Step:
+        if step.serializer is None:
+            return step
+        try:
+            encoder = await step.serializer.prepare(self.topic)
+            function = encoder.encode
+        except Exception as error:
+            cause = failure(what, self.topic, None, error)
+            told = str(cause).replace(" on a NoneType for ", " while it was prepared for ")
+            raise SerializationError(told) from error
+        if inspect.iscoroutinefunction(function):
+            raise SerializationError(
+                f"{what}_serializer gave an encoder for {self.topic!r} whose `encode` is a coroutine function: "
+                "what must be awaited for each record, await in your code, before `send`"
+            )
+        encoders.append(encoder)
+        return step._replace(function=function)
+
+    def __repr__(self) -> str:
+        return f"<Encoding for {self.topic!r}{'' if self.is_prepared else ': not prepared'}>"
+
+
+def _simple(step: Step) -> Callable[[str, Any, Watch], bytes]:
+    """Return a function that does for a value, which is not None, what `serialize` does, in fewer calls."""
+    function, shape, kind, _ = step
+    assert function is not None
+
+    def encode(topic: str, value: Any, watch: Watch) -> bytes:
+        if kind is not None and type(value) is not kind and not isinstance(value, kind):
+            raise mistyped("value", kind, topic, value)
+        clock = watch.clock
+        began = clock()
+        try:
+            encoded = function(value)
+        except Exception as error:
+            watch.check("value_serializer", began)
+            raise failure("value", topic, value, error) from error
+        if clock() - began > _LONG:
+            watch.check("value_serializer", began)
+        return encoded if type(encoded) is bytes else finish("value", shape, topic, (), encoded)[0]
+
+    return encode
+
+
+def _is_stale(encoder: Encoder[Any]) -> bool:
+    ask: Callable[[], bool] | None = getattr(encoder, "is_stale", None)
+    return ask is not None and bool(ask())
+
+
+class Encodings:
+    """Makes the encoding of each topic, of the same two serializers.
+
+    Args:
+        key: the key's: an option of a producer, or None for bytes.
+        value: the value's.
+
+    Attributes:
+        by_topic: the encodings that were made.
+    """
+
+    __slots__ = ("_key", "_value", "by_topic")
+
+    def __init__(self, key: Callable[..., bytes] | Serializer[Any] | None, value: Callable[..., bytes] | Serializer[Any] | None) -> None:
+        self._key = adapt(key)
+        self._value = adapt(value)
+        self.by_topic: dict[str, Encoding] = {}
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether keys and values are bytes, which are sent as they are."""
+        return self._key is AS_BYTES and self._value is AS_BYTES
+
+    def of(self, topic: str) -> Encoding:
+        """Return the encoding of a topic: the same one each time."""
+        encoding = self.by_topic.get(topic)
+        if encoding is None:
+            encoding = self.by_topic[topic] = Encoding(topic, self._key, self._value)
+        return encoding
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic that the producer has forgotten (`metadata_max_idle_ms`). Its serializers are prepared again when it is used."""
+        self.by_topic.pop(topic, None)
+
+
+# Encodes nothing: the encoding of a record whose key and value are bytes by now.
+BYTES: Final = Encoding("", AS_BYTES, AS_BYTES)

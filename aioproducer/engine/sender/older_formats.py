@@ -1,0 +1,62 @@
+"""Reads the records of a batch back, and converts them to a message set, the format of brokers before Kafka 0.11, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.engine.sender.parcel import NEWEST
+from aioproducer.errors import UsageError, broker_error
+from aioproducer.model import Compression
+from aioproducer.records.message_set_reader import read_messages
+from aioproducer.records.reader import read_batches
+from aioproducer.records.record_batch import encode_headers, encode_record, header
+from aioproducer.records.record_batch_writer import NO_TIMESTAMP, RecordBatchWriter
+
+if TYPE_CHECKING:
+    from aioproducer.engine.sender.parcel import Parcel
+    from aioproducer.records.reader import Record
+
+__all__ = ["from_message_set", "records_of", "to_message_set"]
+
+# Bytes of a message of magic 1 beside its key and value.
+_SET_OVERHEAD: Final = 34
+
+
+def to_message_set(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> bytes:
+    """Return the message set of a parcel's records.
+
+    Raises:
+        BrokerError: the records have headers or the codec is zstd, which message sets do not support.
+    """
+    try:
+        builder = RecordBatchWriter(magic=magic, codec=codec, level=level)
+        for record in records_of(parcel, codec):
+            builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+        return builder.build()
+    except UsageError as error:
+        raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"the broker takes no newer format: {error}") from error
+
+
+def from_message_set(parcel: Parcel) -> bytes:
+    """Return the records of a parcel that is a message set, uncompressed, in the format of magic 2."""
+    base = parcel.base_timestamp
+    no_headers = encode_headers(())
+    written = []
+    for index, record in enumerate(_messages(parcel)):
+        delta = record.timestamp_ms - base if record.timestamp_ms != NO_TIMESTAMP else 0
+        written.append(encode_record(index, delta, record.key, record.value, no_headers))
+    return b"".join(written)
+
+
+def records_of(parcel: Parcel, codec: Compression) -> list[Record]:
+    """Return the records of a parcel, read back from the bytes that this client wrote."""
+    if parcel.magic != NEWEST:
+        return _messages(parcel)
+    raw = parcel.raw(codec)
+    stamp = header(raw, parcel.record_count, int(Compression.NONE), parcel.base_timestamp, parcel.max_timestamp)
+    return [record for batch in read_batches(stamp + raw) for record in batch.records()]
+
+
+def _messages(parcel: Parcel) -> list[Record]:
+    limit = parcel.raw_size + _SET_OVERHEAD * parcel.record_count
+    return [record for message in read_messages(parcel.payload) for record in message.records(limit)]

@@ -1,0 +1,46 @@
+"""Zigzag varints, in which a record has its lengths and deltas."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["NO_DELTA", "NULL", "SHORT", "TABLE", "field_size", "unvarint", "varint"]
+
+# Lengths and indices below it have a prepared varint in plain Python (`varint_tables`), and take the fast path of the compiled build.
+TABLE: Final = 32_768
+
+
+def _encode(value: int) -> bytes:
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def unvarint(encoded: bytes) -> int:
+    """Return the value of one complete zigzag varint."""
+    rest = 0
+    for byte in reversed(encoded):
+        rest = rest << 7 | byte & 0x7F
+    return rest >> 1 ^ -(rest & 1)
+
+
+# Most lengths and counts that are encoded one by one.
+SHORT: Final = [_encode(value) for value in range(256)]
+# A record's first bytes after its length: no attributes, and the time of the first record of its batch.
+NO_DELTA: Final = b"\0\0"
+# The length of null, -1.
+NULL: Final = b"\x01"
+
+
+def varint(value: int) -> bytes:
+    """Return a value of up to 64 bits as a zigzag varint."""
+    return SHORT[value] if 0 <= value < 256 else _encode(value)
+
+
+def field_size(size: int) -> int:
+    """Return the bytes of a field of `size` bytes (-1: null) with the length before it."""
+    return len(NULL) if size < 0 else len(varint(size)) + size

@@ -1,0 +1,134 @@
+"""Makes serializers of the types that a topic's keys and values have: bytes, str, models, structs, data classes and typed dicts.
+
+pydantic and msgspec are known by the attributes of their classes, and are imported by the program whose class it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_origin
+from uuid import UUID
+
+from aioproducer.encoding import Encoding
+from aioproducer.errors import ConfigError
+from aioproducer.interfaces import Serializer
+from aioproducer.model import Headers
+from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, is_two_phase
+
+if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
+
+__all__ = ["KindOf", "encoding_of", "step_of"]
+
+T = TypeVar("T")
+# How keys or values become bytes: their type, a function of one, or of topic, headers and one, or a two-phase serializer.
+KindOf: TypeAlias = type[T] | Callable[[T], bytes] | Callable[[str, Headers, T], bytes] | Serializer[T]
+
+_KINDS: Final = (
+    "bytes, str, a pydantic model, a msgspec Struct, a dataclass, a TypedDict, a function of the value that returns bytes, or a Serializer"
+)
+# What pydantic's own `BaseModel.model_dump_json` has as its module.
+_PYDANTIC: Final = "pydantic."
+
+
+def encoding_of(config: ProducerConfig, topic: str, key: KindOf[Any] | None, value: KindOf[Any] | None) -> Encoding | None:
+    """Return how the records of a topic handle are encoded. None: as the options say, because neither a key nor a value type is given.
+
+    Raises:
+        ConfigError: as `step_of`.
+    """
+    if key is None and value is None:
+        return None
+    return Encoding(
+        topic,
+        adapt(config.key_serializer) if key is None else step_of("key", key),
+        adapt(config.value_serializer) if value is None else step_of("value", value),
+    )
+
+
+def step_of(what: str, given: KindOf[Any]) -> Step:
+    """Return how keys or values become bytes.
+
+    Args:
+        what: "key" or "value", for texts.
+        given: their type, a function of one of them or of (topic, headers, value), or a two-phase serializer.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    origin = get_origin(given)
+    kind = given if origin is None else origin
+    if isinstance(kind, type):
+        return _step_of_type(what, kind)
+    if origin is None and (is_two_phase(given) or callable(given)):
+        return adapt(given)
+    raise ConfigError(f"{what}={given!r} is none of: {_KINDS}")
+
+
+def _step_of_type(what: str, kind: type[Any]) -> Step:
+    if kind is bytes:
+        return AS_BYTES
+    if kind is str:
+        return Step(str.encode, OF_VALUE, str)
+    if hasattr(kind, "__pydantic_serializer__"):
+        return Step(_pydantic_serializer(kind), OF_VALUE, kind)
+    if hasattr(kind, "__struct_fields__"):
+        return Step(_msgspec_serializer(), OF_VALUE, kind)
+    if dataclasses.is_dataclass(kind):
+        return Step(_dataclass_json, OF_VALUE, kind)
+    if issubclass(kind, dict) and hasattr(kind, "__required_keys__"):
+        return Step(_json, OF_VALUE, dict)
+    # A class that has the method of a two-phase serializer is not an object of it.
+    advice = ": give an object of it" if callable(getattr(kind, "prepare", None)) else ""
+    raise ConfigError(f"{what}={kind.__name__} is none of: {_KINDS}{advice}")
+
+
+def _pydantic_serializer(kind: Any) -> Callable[[Any], bytes]:
+    """Return a function with the result of `model_dump_json`, and the method itself if the program has changed it."""
+    method = getattr(kind, "model_dump_json", None)
+    if method is not None and not method.__module__.startswith(_PYDANTIC):
+        return _by_method
+    return _by_serializer
+
+
+def _by_method(value: Any) -> bytes:
+    encoded: str = value.model_dump_json()
+    return encoded.encode()
+
+
+def _by_serializer(value: Any) -> bytes:
+    # The serializer of the value's own class, which may be derived from the topic's: as `model_dump_json` does.
+    encoded: bytes = type(value).__pydantic_serializer__.to_json(value)
+    return encoded
+
+
+def _msgspec_serializer() -> Callable[[Any], bytes]:
+    import msgspec  # noqa: PLC0415  (a program that has no Struct needs no msgspec)
+
+    encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+    return encode
+
+
+def _dataclass_json(value: Any) -> bytes:
+    return _json(dataclasses.asdict(value))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
+
+
+def _plain(value: object) -> object:
+    """Return what JSON has in place of a value of a common type."""
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, (UUID, Decimal, PurePath)):
+        return str(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    raise TypeError(f"JSON has no {type(value).__name__}")

@@ -1,0 +1,318 @@
+"""Topic handles: serializers that are prepared, the order of calls with the producer's own `send`, and what is left when they fail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from whole import jumping, running, turns
+
+from aioproducer import ConfigError, MetadataTimeout, ProducerClosed, SerializationError, WouldBlock
+
+if TYPE_CHECKING:
+    from aioproducer.model import Headers
+    from aioproducer.testing import FakeCluster
+
+
+class Schema:
+    """A two-phase serializer, whose first phase takes `seconds` or raises, and whose encoders become stale when the test says so."""
+
+    def __init__(self, seconds: float = 0.1, *errors: Exception) -> None:
+        self.seconds = seconds
+        self.errors = list(errors)
+        self.prepared: list[str] = []
+        self.is_stale = False
+        self.was_cancelled = False
+
+    async def prepare(self, topic: str) -> Schema.Encoder:
+        self.prepared.append(topic)
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        if self.errors:
+            raise self.errors.pop(0)
+        self.is_stale = False
+        return self.Encoder(self, len(self.prepared))
+
+    class Encoder:
+        """Encodes as text, with the number of the preparation before it."""
+
+        def __init__(self, schema: Schema, number: int) -> None:
+            self.schema = schema
+            self.number = number
+
+        def encode(self, value: object, headers: Headers) -> tuple[bytes, Headers]:
+            return f"{self.number}:{value}".encode(), [*headers, ("schema", b"%d" % self.number)]
+
+        def is_stale(self) -> bool:
+            return self.schema.is_stale
+
+
+def values(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
+    return list(cluster.values("orders", partition))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@jumping
+async def test_records_wait_in_the_order_of_their_calls(known: bool) -> None:
+    """Those of a topic handle that is not prepared, and those of `send` and of other handles behind them; the serializer is prepared once."""
+    schema = Schema()
+    async with running() as (cluster, producer):
+        if known:
+            await producer.partitions_for("orders")
+        orders = producer.topic("orders", value=schema)
+        texts = producer.topic("orders", value=str)
+        sends = [
+            asyncio.ensure_future(call)
+            for number in range(4)
+            for call in (
+                orders.send(number, partition=0),
+                producer.send("orders", b"plain %d" % number, partition=0),
+                texts.send(f"text {number}", partition=0),
+            )
+        ]
+        await turns(50)
+        assert not any(task.done() for task in sends)
+        assert "12 sends wait for a serializer to be prepared 'orders'" in producer.explain() or not known
+        deliveries = [*await asyncio.gather(*sends), await orders.send(9, partition=0)]
+        await producer.flush()
+        expected = [part for number in range(4) for part in (b"1:%d" % number, b"plain %d" % number, b"text %d" % number)]
+        assert values(cluster) == [*expected, b"1:9"]
+        assert [(await delivery).offset for delivery in deliveries] == [*range(13)]
+        assert cluster.records("orders", 0)[0].headers == (("schema", b"1"),)
+        assert schema.prepared == ["orders"]
+
+
+@jumping
+async def test_other_topics_do_not_wait() -> None:
+    """A record of another topic is sent while a serializer is prepared."""
+    async with running() as (cluster, producer):
+        cluster.create_topic("others")
+        waiting = asyncio.ensure_future(producer.topic("orders", value=Schema(5)).send(1))
+        await turns(5)
+        assert (await producer.send_and_wait("others", b"v")).offset == 0
+        assert not waiting.done()
+        await waiting
+
+
+@jumping
+async def test_a_preparation_that_takes_too_long() -> None:
+    """Each send fails after `max_block_ms` of its own; the error names the serializer, and none of the records is queued."""
+    schema = Schema(1000)
+    loop = asyncio.get_running_loop()
+    async with running(max_block_ms=2000) as (cluster, producer):
+        orders = producer.topic("orders", value=schema)
+        began = loop.time()
+
+        async def failed(pause: float) -> tuple[float, str]:
+            await asyncio.sleep(pause)
+            with pytest.raises(MetadataTimeout) as caught:
+                await orders.send(1)
+            return round(loop.time() - began, 3), str(caught.value)
+
+        text = "value_serializer Schema was not prepared for 'orders' within max_block_ms=2000. The record was not queued."
+        assert await asyncio.gather(failed(0), failed(1.5)) == [(2.0, text), (3.5, text)]
+        with pytest.raises(MetadataTimeout, match="value_serializer Schema was not prepared for 'orders' within max_block_ms=2000"):
+            await orders.ready()
+        # A record without the serializer waits for nothing once they are gone.
+        await producer.send_and_wait("orders", b"plain", partition=0)
+        assert values(cluster) == [b"plain"]
+    assert schema.was_cancelled
+
+
+@jumping
+async def test_a_preparation_that_fails() -> None:
+    """The records that wait for it fail, those behind them are sent, and the next send prepares again."""
+    schema = Schema(0.1, ValueError("a secret"))
+    async with running() as (cluster, producer):
+        orders = producer.topic("orders", key=str, value=schema)
+        sends = [
+            asyncio.ensure_future(call)
+            for call in (orders.send(1, partition=0), producer.send("orders", b"plain", partition=0), orders.send(2, partition=0))
+        ]
+        first, plain, second = await asyncio.gather(*sends, return_exceptions=True)
+        for error in (first, second):
+            assert isinstance(error, SerializationError)
+            assert isinstance(error.__cause__, ValueError)
+            assert "value_serializer raised ValueError in prepare (" in str(error)
+            assert str(error).endswith("while it was prepared for 'orders'")
+            assert "secret" not in str(error)
+        assert not isinstance(plain, BaseException)
+        await (await orders.send(3, partition=0))
+        assert values(cluster) == [b"plain", b"2:3"]
+
+
+@jumping
+async def test_a_cancelled_send_leaves_no_trace() -> None:
+    """It is not queued, and the record behind it, which waited for it alone, is sent at once."""
+    schema = Schema(1000)
+    async with running(max_block_ms=60_000) as (cluster, producer):
+        orders = producer.topic("orders", value=schema)
+        await orders.partitions()
+        first = asyncio.ensure_future(orders.send(1, partition=0))
+        await turns(3)
+        second = asyncio.ensure_future(producer.send("orders", b"plain", partition=0))
+        await turns(3)
+        assert not second.done()
+        first.cancel()
+        await turns(5)
+        assert second.done()
+        await producer.flush()
+        assert values(cluster) == [b"plain"]
+        assert first.cancelled()
+
+
+@jumping
+async def test_a_stale_encoder_is_prepared_again() -> None:
+    """Before the next record; those that were encoded before keep their bytes."""
+    schema = Schema()
+    async with running() as (cluster, producer):
+        orders = producer.topic("orders", value=schema)
+        await orders.send(1, partition=0)
+        await orders.send(2, partition=0)
+        schema.is_stale = True
+        with pytest.raises(WouldBlock, match="a serializer to be prepared"):
+            orders.send_nowait(3, partition=0)
+        await asyncio.gather(orders.send(4, partition=0), producer.send("orders", b"plain", partition=0), orders.send(5, partition=0))
+        await producer.flush()
+        assert values(cluster) == [b"1:1", b"1:2", b"2:4", b"plain", b"2:5"]
+        assert schema.prepared == ["orders", "orders"]
+
+
+@jumping
+async def test_ready_warms_metadata_and_serializers() -> None:
+    """After it, no send waits. A plain send does not wait for a `ready` that waits."""
+    schema = Schema(5)
+    async with running() as (cluster, producer):
+        orders = producer.topic("orders", value=schema)
+        with pytest.raises(WouldBlock, match="'orders' would wait for"):
+            orders.send_nowait(1)
+        await producer.partitions_for("orders")
+        with pytest.raises(WouldBlock, match=r"\(value_serializer Schema\), which begins now"):
+            orders.send_nowait(1)
+        warming = asyncio.ensure_future(orders.ready())
+        await turns(5)
+        assert not warming.done()
+        await producer.send_and_wait("orders", b"plain", partition=0)
+        await warming
+        orders.send_nowait(2, partition=0)
+        await producer.flush()
+        assert values(cluster) == [b"plain", b"1:2"]
+        assert schema.prepared == ["orders"]
+
+
+@jumping
+async def test_ready_says_why_not() -> None:
+    """The error of the preparation; the next call tries again."""
+    async with running() as (_, producer):
+        orders = producer.topic("orders", value=Schema(1, OSError("no registry")))
+        with pytest.raises(SerializationError, match="value_serializer raised OSError") as caught:
+            await orders.ready()
+        assert str(caught.value.__cause__) == "no registry"
+        await orders.ready()
+
+
+@jumping
+async def test_a_flush_waits_for_records_that_wait_for_a_serializer() -> None:
+    """As for any send that waited when it was called."""
+    async with running() as (cluster, producer):
+        send = asyncio.ensure_future(producer.topic("orders", value=Schema(3)).send(1, partition=0))
+        await turns(3)
+        await producer.flush()
+        assert send.done()
+        assert values(cluster) == [b"1:1"]
+
+
+@jumping
+async def test_stop_ends_a_preparation() -> None:
+    """The send that waits for it fails with ProducerClosed, and no task is left."""
+    schema = Schema(1000)
+    async with running(close_timeout_ms=100) as (cluster, producer):
+        send = asyncio.ensure_future(producer.topic("orders", value=schema).send(1))
+        await turns(20)
+    with pytest.raises(ProducerClosed):
+        await send
+    assert schema.was_cancelled
+    assert values(cluster) == []
+
+
+@jumping
+async def test_the_option_of_a_producer_is_prepared_for_each_topic() -> None:
+    """`value_serializer` may be two-phase: `send`, `send_many`, threads and batches find it prepared, or wait."""
+    schema = Schema()
+    async with running(value_serializer=schema, key_serializer=str.encode) as (cluster, producer):
+        cluster.create_topic("others")
+        batch = producer.create_batch("others", 0)
+        with pytest.raises(WouldBlock, match="cannot wait for value_serializer Schema"):
+            batch.append("b")
+        first = asyncio.ensure_future(producer.send("orders", "a", key="k", partition=0))
+        many = asyncio.ensure_future(producer.send_many("orders", ["b", None]))
+        await asyncio.gather(first, many)
+        await producer.topic("others").ready()
+        assert batch.append("c")
+        await producer.send_batch(batch)
+        await producer.flush()
+        logged = [*cluster.values("orders", 0), *cluster.values("orders", 1), *cluster.values("others")]
+        assert sorted(logged, key=str) == sorted([b"1:a", b"1:b", None, b"2:c"], key=str)
+        assert schema.prepared == ["orders", "others"]
+
+
+@jumping
+async def test_an_encoder_that_would_have_to_be_awaited() -> None:
+    """A coroutine function is refused with words, wherever it is found."""
+
+    class Later:
+        async def encode(self, value: object, headers: Headers) -> bytes:
+            return b""
+
+        def is_stale(self) -> bool:
+            return False
+
+    class Prepares:
+        async def prepare(self, topic: str) -> Any:
+            return Later()
+
+    async def later(_value: object) -> bytes:
+        return b""
+
+    async with running() as (_, producer):
+        with pytest.raises(ConfigError, match=r"a serializer is a plain function.*Await before `send`"):
+            producer.topic("orders", value=later)
+        with pytest.raises(SerializationError, match="await in your code, before `send`"):
+            await producer.topic("orders", value=Prepares()).send(1)
+
+
+@jumping
+async def test_a_serializer_is_called_once_for_a_record() -> None:
+    """Also where the fast path has called it, and the record then has to wait for memory, in both ways of sending."""
+    called: list[int] = []
+
+    def encode(value: int) -> bytes:
+        called.append(value)
+        return b"%d" % value + b"." * 4_000
+
+    async with running(buffer_memory=30_000, max_request_size=8_000, batch_size=5_000, value_serializer=encode) as (cluster, producer):
+        orders = producer.topic("orders", value=encode)
+        await orders.ready()
+        for number in range(0, 90, 3):
+            await orders.send(number, partition=0)
+            await producer.send("orders", number + 1, partition=0)
+            await asyncio.gather(producer.send_and_wait("orders", number + 2, partition=0))
+        await producer.flush()
+        assert called == [*range(90)]
+        assert [int(str(value, "ascii").rstrip(".")) for value in cluster.values("orders", 0) if value] == called
+
+
+@jumping
+async def test_in_a_transaction() -> None:
+    """A record that waits for its serializer when the commit is called is in the transaction; one that fails makes the commit fail."""
+    async with running(transactional_id="tx") as (cluster, producer):
+        orders = producer.topic("orders", value=Schema(1))
+        async with producer.transaction():
+            send = asyncio.ensure_future(orders.send(1, partition=0))
+            await turns(2)
+        await send
+        assert values(cluster) == [b"1:1"]
