@@ -124,6 +124,8 @@ def _random() -> Iterator[Case]:
         slow = Case(name="", format=name, options=options, slow=0.04, rows=_MORE, per_batch=24_000)
         long = dataclasses.replace(slow, poison=tuple(range(4_999, _MORE, 10_000)))
         yield dataclasses.replace(long, name=f"poison{end}")
+        # some tasks meet more than one, and a query ends that meets three
+        yield dataclasses.replace(long, name=f"poison2{end}", poison=tuple(range(2_499, _MORE, 5_000)), again=9, seconds=480.0)
         for case, kinds, count, seed in (
             ("drivers", ("driver",), 12, 3),
             ("random", ("worker", "worker", "driver"), 25, 7),
