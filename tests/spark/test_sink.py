@@ -203,7 +203,7 @@ print(*sorted(set(sys.modules) - before))
 
 
 def test_the_sink_is_imported_alone() -> None:
-    """Spark imports it in a new process three times for each micro-batch."""
+    """Each process that Spark starts imports it before it answers."""
     ran = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, timeout=120, check=True)
     modules = (
         "",
