@@ -104,6 +104,7 @@ class Encoder(Protocol[T_contra]):
         """Return whether the serializer is to be prepared again before the next record. The producer asks for each record."""
 
 
+@runtime_checkable
 class Serializer(Protocol[T_contra]):
     """Makes bytes of keys or values in two phases: it is prepared for a topic, and then encodes each record of the topic.
 

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 from collections.abc import Callable
 from datetime import date, datetime, time
-from decimal import Decimal
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_origin
-from uuid import UUID
 
 from aioproducer.encoding import Encoding
 from aioproducer.errors import ConfigError
@@ -120,11 +116,18 @@ def _dataclass_json(value: Any) -> bytes:
 
 
 def _json(value: object) -> bytes:
+    import json  # noqa: PLC0415  (as below)
+
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
 
 
 def _plain(value: object) -> object:
     """Return what JSON has in place of a value of a common type."""
+    # Most programs have none of these in their values, and should not pay for their import.
+    from decimal import Decimal  # noqa: PLC0415
+    from pathlib import PurePath  # noqa: PLC0415
+    from uuid import UUID  # noqa: PLC0415
+
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     if isinstance(value, (UUID, Decimal, PurePath)):

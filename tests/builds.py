@@ -95,6 +95,9 @@ def producer_on(build: Any) -> type[Producer]:
     try:
         with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": str(int(not build.is_compiled)), "AIOPRODUCER_REQUIRE_EXT": ""}):
             face: type[Producer] = importlib.import_module("aioproducer.producer").Producer
+            # What a producer imports when it is first used would be of the build that was chosen.
+            columns = importlib.import_module("aioproducer.engine.append.send_columns").SendColumns
+            vars(sys.modules["aioproducer.engine.runtime"])["_columns_class"] = lambda: columns
     finally:
         for name in list(filter(_stands_on_a_build, sys.modules)):
             del sys.modules[name]

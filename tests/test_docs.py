@@ -47,7 +47,7 @@ def test_the_example_of_a_typed_topic_runs(capsys: pytest.CaptureFixture[str]) -
     """The first example of docs/topics/serializers.md runs unchanged, its assertion included."""
     example = re.search(r"```python\n(.*?)```", (ROOT / "docs/topics/serializers.md").read_text(), re.DOTALL)
     assert example is not None
-    exec(compile(example[1], "serializers.md", "exec"), {"__name__": "serializers"})
+    exec(compile(example[1], "serializers.md", "exec", dont_inherit=True), {"__name__": "serializers"})
     assert capsys.readouterr().out == "0\n"
 
 

@@ -170,7 +170,9 @@ async def test_settings_may_have_options_as_a_field() -> None:
     typed_dict: Any = typing_extensions.TypedDict
     is_taken = sys.version_info >= (3, 12)
     options = ProducerOptions if is_taken else typed_dict("ProducerOptions", get_type_hints(ProducerOptions), total=False)
-    settings: Any = pydantic.create_model("Settings", kafka=(options, ...))
+    # a serializer may be an object of a protocol, which pydantic knows nothing of
+    allowed = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    settings: Any = pydantic.create_model("Settings", __config__=allowed, kafka=(options, ...))
     read = settings.model_validate({"kafka": {"bootstrap_servers": "kafka:9092", "linger_ms": 7, "acks": "all"}})
     config = Producer(ProducerConfig(**read.kafka)).config
     assert (config.bootstrap_servers, config.linger_ms) == (("kafka:9092",), 7)

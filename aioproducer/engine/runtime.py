@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.encoding import Encoding
     from aioproducer.engine.append.interceptors import ProducerInterceptors
+    from aioproducer.engine.append.send_columns import SendColumns
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.engine.memory.buffer_pool import BufferPool
@@ -149,10 +150,7 @@ class Runtime:
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
-        # Whatever reads columns is imported for those who have some.
-        from aioproducer.engine.append.send_columns import SendColumns  # noqa: PLC0415
-
-        columns = SendColumns(self._config, self.parts.appender, self.parts.accumulator, send)
+        columns = _columns_class()(self._config, self.parts.appender, self.parts.accumulator, send)
         return await columns.send(topic, values, keys, partition, timestamps_ms, headers, partitions)
 
     @property
@@ -240,3 +238,10 @@ class Runtime:
     def waiting(self) -> int:
         """Return the number of records that wait for memory or metadata."""
         return self.parts.admission.pending.waiting
+
+
+def _columns_class() -> type[SendColumns]:
+    """Return the class that sends columns; its modules are imported for a program that has some."""
+    from aioproducer.engine.append.send_columns import SendColumns  # noqa: PLC0415
+
+    return SendColumns

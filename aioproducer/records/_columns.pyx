@@ -8,11 +8,9 @@
 """
 
 from cpython cimport array
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
-from cpython.object cimport PyObject
 from cpython.pyport cimport PY_SSIZE_T_MAX
-from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport INT32_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -30,10 +28,6 @@ cdef extern from *:
     #endif
     """
     const uint32_t SOURCE_CRC
-
-cdef extern from "Python.h":
-    PyObject* _new_bytes "PyBytes_FromStringAndSize"(const char* data, Py_ssize_t size) except NULL
-    int _PyBytes_Resize(PyObject** data, Py_ssize_t size) except -1
 
 # CRC-32 of the sources of all compiled modules, as setup.py read them.
 SOURCE = SOURCE_CRC
@@ -339,16 +333,6 @@ cdef object _deltas(const Clock* clock, int64_t now_ms, int64_t base, const int*
     return deltas
 
 
-cdef int _shorten(PyObject** payload, Py_ssize_t room, Py_ssize_t size) except -1:
-    """Cut new bytes. Those that use most of their room stay where they are; a copy of a few gives the room back whole."""
-    cdef PyObject* whole = payload[0]
-    if size >= room // 2:
-        return _PyBytes_Resize(payload, size)
-    payload[0] = _new_bytes(PyBytes_AS_STRING(<object> whole), size)
-    Py_XDECREF(whole)
-    return 0
-
-
 def encode(
     Strings values not None, Strings keys, Moments moments, int64_t now_ms,
     array.array order, Py_ssize_t at, Py_ssize_t end, Py_ssize_t room, Headers headers=None,
@@ -359,7 +343,7 @@ def encode(
     cdef const Span* key_span = NULL
     cdef const Clock* clock = NULL
     cdef const Lists* lists = NULL
-    cdef PyObject* payload = NULL
+    cdef bytes payload
     if order is None:
         _check(values, keys, moments, headers, at, end)
     else:
@@ -375,29 +359,25 @@ def encode(
         clock = &moments.clock
     if headers is not None:
         lists = &headers.lists
-    # A new bytes object may be written to, and cut, while no other code has it. The records take fewer bytes than their bound.
-    payload = _new_bytes(NULL, room)
-    try:
-        _encode(
-            &values.span, key_span, clock, lists, now_ms, rows, values.length, at, end,
-            <unsigned char*> PyBytes_AS_STRING(<object> payload), room, &work,
-        )
-        if work.trouble != NONE:
-            raise IndexError(work.row) if work.trouble == ORDER else _bad(work.row, work.trouble)
-        if work.count == 0:
-            return Encoded(0, b"", now_ms, now_ms, b"", b"", _NO_DELTA)
-        _shorten(&payload, room, work.size)
-        return Encoded(
-            work.count,
-            <bytes> payload,
-            work.base,
-            work.latest,
-            _sizes(key_span, -1 if keys is None else work.key_size, work.keys_differ, rows, at, work.count),
-            _sizes(&values.span, work.value_size, work.values_differ, rows, at, work.count),
-            _deltas(clock, now_ms, work.base, rows, at, work.count) if work.moments_differ else _NO_DELTA,
-        )
-    finally:
-        Py_XDECREF(payload)
+    # A new bytes object may be written to while no other code has it. The records take fewer bytes than their bound.
+    payload = PyBytes_FromStringAndSize(NULL, room)
+    _encode(
+        &values.span, key_span, clock, lists, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(payload), room, &work
+    )
+    if work.trouble != NONE:
+        raise IndexError(work.row) if work.trouble == ORDER else _bad(work.row, work.trouble)
+    payload = PyBytes_FromStringAndSize(PyBytes_AS_STRING(payload), work.size)
+    if work.count == 0:
+        return Encoded(0, b"", now_ms, now_ms, b"", b"", _NO_DELTA)
+    return Encoded(
+        work.count,
+        payload,
+        work.base,
+        work.latest,
+        _sizes(key_span, -1 if keys is None else work.key_size, work.keys_differ, rows, at, work.count),
+        _sizes(&values.span, work.value_size, work.values_differ, rows, at, work.count),
+        _deltas(clock, now_ms, work.base, rows, at, work.count) if work.moments_differ else _NO_DELTA,
+    )
 
 
 # Partitions

@@ -8,8 +8,8 @@
     register(spark)
     df.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", "localhost:9092").option("topic", "orders").save()
 
-The package needs the extra `spark` and Java 17 or newer; the command `python -m aioproducer.spark` needs neither. A name is imported when it is first used (PEP 562): Spark imports this package
-in a new process three times for each micro-batch of the sink.
+The package needs the extra `spark` and Java 17 or newer; the command `python -m aioproducer.spark` needs neither. A name is imported when it
+is first used (PEP 562): a Python process that Spark starts for a step of a micro-batch imports this package before the step begins.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks the columns of a DataFrame against the table of columns and types that the sink writes: those of Spark's own Kafka sink.
 
-Spark starts a Python process for each step of a micro-batch and imports this module in each of them, so it imports nothing that is slow.
+A Python process that Spark starts for a step of a micro-batch imports this module before the step begins, so it imports nothing that is slow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Holds Spark's data source `aioproducer`: a sink for batch writes and streaming queries.
 
-Spark starts a Python process three times for a micro-batch, and each imports this module, so it imports nothing that is slow.
+Spark asks Python three times in the driver for a micro-batch. A new process imports this module before it answers, so it imports nothing slow.
 """
 
 from __future__ import annotations

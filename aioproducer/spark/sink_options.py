@@ -1,6 +1,6 @@
 """Reads the options of the sink. Spark lower-cases their names.
 
-Spark starts a Python process for each step of a micro-batch and imports this module in each of them, so it imports nothing that is slow:
+A Python process that Spark starts for a step of a micro-batch imports this module before the step begins, so it imports nothing that is slow:
 `kafka_options` checks what begins with `kafka.`.
 """
 

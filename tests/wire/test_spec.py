@@ -61,6 +61,7 @@ def test_defaults_as_expressions() -> None:
     ["x", "x i33", "x {", "x [i32", "x str??", "x i8 3..5", "x i8 =yes", "x bytes tag1", "x [bytes]", "x [uuid]", "x i8 tagged", "x ?"],
 )
 def test_a_line_that_makes_no_sense_is_named(line: str) -> None:
-    """A slip in the text is found at import, and the error quotes it."""
+    """A slip in the text is found when the message's fields are first read, and the error quotes it."""
+    spec = parse(f"Greet.request 0-1 flexible 1\n  {line}\n")["Greet.request"]
     with pytest.raises(ValueError, match="'  x"):
-        parse(f"Greet.request 0-1 flexible 1\n  {line}\n")
+        _ = spec.fields

@@ -89,7 +89,7 @@ def check(history: History, logs: Mapping[tuple[str, int], Sequence[Logged]], pr
         *_transactions(history.transactions, logs),
         *_offsets(history.transactions, committed),
         *_handed_out(history.sent, history.handed_out, logs),
-        *_kept_back(history.sent, history.handed_out),
+        *(_kept_back(history.sent, history.handed_out) if history.has_on_failed else ()),
     ]
 
 

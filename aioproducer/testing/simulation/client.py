@@ -182,7 +182,7 @@ class Client:
     def _called(self, topic: str, partition: int | None, size: int, key: bytes | None = None) -> Sent:
         history = self.history
         call = history.next_call()
-        sent = Sent(len(history.sent), topic, partition, call, call, self._loop.time(), size, key, transaction=self.transaction)
+        sent = Sent(len(history.sent), topic, partition, call, call, self._loop.time(), transaction=self.transaction, size=size, key=key)
         history.sent.append(sent)
         if self.transaction is not None:
             self.transaction.records.append(sent)

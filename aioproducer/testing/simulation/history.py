@@ -63,11 +63,11 @@ class Sent:
         number: the record's number in the run; its value begins with it.
         first, last: the range of call numbers in which it was sent: equal for `send`, from call to return for `send_many`.
         partition: the requested partition, if there is one.
-        size, key: its value has `size` bytes of padding.
         queued_at: when its `send` returned.
         refused: name of the error that kept it from the queue, a cancellation included.
         is_doubtful: whether it is unknown if it was queued: its handle was cancelled.
         ends: outcomes of its delivery; a correct delivery has one.
+        size, key: its value has `size` bytes of padding.
     """
 
     number: int
@@ -76,13 +76,13 @@ class Sent:
     first: int
     last: int
     called_at: float
-    size: int = 0
-    key: bytes | None = None
     queued_at: float | None = None
     refused: str = ""
     is_doubtful: bool = False
     ends: list[End] = field(default_factory=list)
     transaction: Transaction | None = None
+    size: int = 0
+    key: bytes | None = None
 
     @property
     def is_acknowledged(self) -> bool:
@@ -109,9 +109,15 @@ class Transaction:
 
 
 class History:
-    """Holds all events, records and transactions, in order."""
+    """Holds all events, records and transactions, in order.
 
-    def __init__(self, time: Callable[[], float]) -> None:
+    Args:
+        time: returns the time of an event.
+        has_on_failed: the producers have `hand_out` as their `on_failed`.
+    """
+
+    def __init__(self, time: Callable[[], float], *, has_on_failed: bool = True) -> None:
+        self.has_on_failed: bool = has_on_failed
         self.events: list[Event] = []
         self.sent: list[Sent] = []
         self.transactions: list[Transaction] = []

@@ -32,7 +32,7 @@ class Told:
         totals: the counts of each `tool_data`; a program that was killed has none.
     """
 
-    history: History = field(default_factory=lambda: History(lambda: 0.0))
+    history: History = field(default_factory=lambda: History(lambda: 0.0, has_on_failed=False))
     bases: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
