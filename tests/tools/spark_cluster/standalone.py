@@ -46,6 +46,8 @@ class Standalone:
         memory: of each worker, in Java's notation.
         env: added to the workers' environment, which executors inherit; this process's PYTHONPATH and PYSPARK_PYTHON do not reach them.
         home: pyspark's folder, by default that of this environment.
+        is_spread: whether each worker has a host of its own, 127.0.0.1, 127.0.0.2 and so on: Spark runs no speculative copy of a task on the
+            host of the task. Linux has all of them.
     """
 
     def __init__(
@@ -57,11 +59,13 @@ class Standalone:
         memory: str = "1g",
         env: Mapping[str, str] | None = None,
         home: Path | None = None,
+        is_spread: bool = False,
     ) -> None:
         self._folder = folder
         self._count = workers
         self._words = ("--cores", str(cores), "--memory", memory)
         self._home = home or _home()
+        self._is_spread = is_spread
         self._env = dict(env or {})
         self._processes: list[asyncio.subprocess.Process] = []
         self.url = ""
@@ -91,7 +95,8 @@ class Standalone:
         await self._start("master", _MASTER, "--port", str(port), "--webui-port", str(web_ports[0]))
         await self._until("master", "I have been elected leader")
         for number, web_port in enumerate(web_ports[1:], 1):
-            where = ("--webui-port", str(web_port), "--work-dir", str(self._folder / f"work-{number}"))
+            host = f"127.0.0.{number}" if self._is_spread else HOST
+            where = ("--host", host, "--webui-port", str(web_port), "--work-dir", str(self._folder / f"work-{number}"))
             await self._start(f"worker-{number}", _WORKER, self.url, *self._words, *where)
         for number in range(1, self._count + 1):
             await self._until(f"worker-{number}", "Successfully registered with master")

@@ -31,6 +31,8 @@ _SPECULATION: Final = {
     "spark.speculation.minTaskRuntime": "50ms",
     "spark.speculation.efficiency.enabled": "false",
 }
+_SMALL: Final = {"spark.executor.memory": "768m", "spark.executor.cores": "1"}
+"""Of an executor on a standalone worker."""
 _SINKS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "": (OURS, EXACTLY_ONCE),
     "-alo": (OURS, {}),
@@ -114,8 +116,9 @@ def _scripted() -> Iterator[Case]:
     yield Case(name="expired", runs=(slept, Run()))
     stopped = Run(faults=(at("undecided", 2, "stop", seconds=5.0),), is_stopped=True, dies=True, says="AnotherDriver|[Ff]enced")
     yield Case(name="zombie", runs=(stopped, Run()))
-    speculated = tuple(at("rows", batch, "sleep", partition=batch % 6, attempt=0, seconds=4.0) for batch in range(1, 8))
-    yield Case(name="speculation", runs=(Run(faults=speculated),), conf=_SPECULATION, slow=0.05, master="local-cluster[2,2,1024]")
+    speculated = tuple(at("rows", batch, "sleep", partition=batch % 6, attempt=0, seconds=8.0) for batch in range(1, 8))
+    # a copy runs on another host alone, so not on local-cluster
+    yield Case(name="speculation", runs=(Run(faults=speculated),), conf=_SPECULATION | _SMALL, slow=0.05, master=STANDALONE, again=9)
 
 
 def _random() -> Iterator[Case]:
@@ -137,8 +140,9 @@ def _random() -> Iterator[Case]:
         executors = Kills(kinds=("executor", "worker", "executor"), count=10, seed=5)
         for master in ("local-cluster[2,1,1024]", STANDALONE):
             where = "executors" if master != STANDALONE else "standalone"
-            conf = {"spark.executor.memory": "768m", "spark.executor.cores": "1"}
-            yield dataclasses.replace(slow, name=f"{where}{end}", kills=executors, master=master, conf=conf if master == STANDALONE else {})
+            yield dataclasses.replace(
+                slow, name=f"{where}{end}", kills=executors, master=master, conf=_SMALL if master == STANDALONE else {}
+            )
 
 
 CASES: Final[Mapping[str, Case]] = {case.name: case for case in (*_scripted(), *_random())}

@@ -83,7 +83,7 @@ class Stage:
             if wants[1]:
                 # executors import the sink's faults from this tree
                 env = {"PYTHONPATH": str(_ROOT)}
-                self._spark = await self._stack.enter_async_context(Standalone(self._folder, env=env))
+                self._spark = await self._stack.enter_async_context(Standalone(self._folder, env=env, is_spread=True))
             self._wants = wants
         if case.rows not in self._filled:
             await self._running.create_topic(self.source(case.rows), _PARTITIONS)
