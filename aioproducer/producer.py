@@ -20,6 +20,7 @@ from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
+from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.engine.tasks.fork_safety import FORKED
 from aioproducer.environment_options import DEFAULT_PREFIX
 from aioproducer.errors import ProducerClosed
@@ -117,6 +118,8 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         **options: Any,
     ) -> None:
         config = without_content(config)
+        # The first connection needs anyio. Its import takes some 35 ms, too long for the event loop that runs then.
+        load_backend()
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         check_hooks(self.config)

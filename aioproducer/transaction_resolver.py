@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, Unpack, cast
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
 from aioproducer.engine.resolver_runtime import ResolverRuntime
+from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.engine.transactions.committed_offsets import committed_offset
 from aioproducer.engine.transactions.offset_commits import commit_offsets
 from aioproducer.engine.transactions.transaction_ends import end_transaction
@@ -77,6 +78,8 @@ class TransactionResolver:
                 f"transactional_id={config.transactional_id!r}: a TransactionResolver has none of its own, it ends the transactions of "
                 "producers that have one. Leave it out"
             )
+        # As `Producer` does.
+        load_backend()
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(config)
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)

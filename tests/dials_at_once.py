@@ -18,6 +18,7 @@ from nodes import running
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.net.security import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.net.transport import TcpDialer
@@ -76,6 +77,8 @@ async def longest_gap(port: int, authority: str) -> float:
 
 
 def main() -> None:
+    # As the constructor of a producer does.
+    load_backend()
     authority = CertificateAuthority()
     with tempfile.TemporaryDirectory() as folder:
         files = authority.server().write(pathlib.Path(folder), "server")

@@ -51,7 +51,7 @@ class InFlightRequests:
 
     def __init__(self, limit: int) -> None:
         self.requests: deque[InFlightRequest] = deque()
-        # The first connection of a process loads anyio and its backend (some 35 ms), and not the import of `Producer`.
+        # `Producer` imports anyio when the first one is made, so that the import of `Producer` stays light.
         from anyio import Semaphore  # noqa: PLC0415
 
         self._slots: Semaphore = Semaphore(limit, max_value=limit)
