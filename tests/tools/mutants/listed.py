@@ -919,7 +919,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "cancelled-keeps-its-bytes",
         "engine/memory/wait_queue.py",
-        "self._condition = self._future = self.value = self.key = self.whole = self.window = self.behind = None",
+        "self._condition = self._future = self.value = self.key = self.whole = self.window = self.behind = self.unencoded = None",
         "self._condition = self._future = None",
         ("tests/engine/memory/test_wait_queue.py",),
     ),

@@ -80,8 +80,8 @@ SINK: Final = (
     Mutant(
         "a-task-without-rows-has-a-transaction",
         "spark/exactly_once_writing.py",
-        "        if first is None:\n            return transaction.empty()\n        filled = itertools.chain([first], filled)\n",
-        "        filled = itertools.chain([] if first is None else [first], filled)\n",
+        "        if first is None:\n            return transaction.empty()\n",
+        "",
         (_WRITERS,),
     ),
     Mutant(
