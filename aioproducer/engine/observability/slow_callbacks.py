@@ -64,10 +64,7 @@ class SlowCallbacks:
 
     def check(self, kind: str, began: float) -> None:
         """Log a warning about a call that began then, if it was slow."""
-        self.note(kind, self.clock() - began)
-
-    def note(self, kind: str, seconds: float) -> None:
-        """Log a warning about a call that took so long, if it was slow."""
+        seconds = self.clock() - began
         if seconds > LONG:
             self._tell(kind, seconds)
 

@@ -72,12 +72,9 @@ class _Job:
 
 def _worker_thread() -> Callable[..., Awaitable[Any]]:
     """Return what runs a function in a thread, one at a time."""
-    # Most producers that do not compress need no thread, and no anyio.
+    # The constructor of a producer has loaded it, and the import of `Producer` does not.
     import anyio  # noqa: PLC0415
 
-    from aioproducer.engine.tasks.anyio_backend import load_backend  # noqa: PLC0415
-
-    load_backend()
     # Not the default limiter of anyio: that one belongs to the user's web framework.
     return partial(anyio.to_thread.run_sync, limiter=anyio.CapacityLimiter(1))
 

@@ -20,7 +20,6 @@ from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.transactions.transaction_errors import Course, Rpc
 from aioproducer.core.transactions.transaction_state import State
-from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.engine.transactions import requests
 from aioproducer.errors import (
     BrokerError,
@@ -97,7 +96,6 @@ class TransactionManager:
         self._chance = context.chance
         self._backoff = context.backoff
         self._quick = Backoff(min(_QUICK, context.backoff.first), context.backoff.first)
-        load_backend()
         self._gate = gate
         self._cluster = cluster
         self._partition_queues = partition_queues
