@@ -18,7 +18,7 @@ _IMPORT: Final = re.compile(r"^(?:from (\S+) )?import (\([^)]*\)|.+)", re.MULTIL
 
 
 class Imports:
-    """Holds the files of the tests by what they import: `Imports(root).test_files_that_need("pyspark")`."""
+    """Holds the files of the tests by what they import: `Imports(root).files_that_need("pyspark")`."""
 
     def __init__(self, root: pathlib.Path) -> None:
         settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ class Imports:
         self._by_file = {path: frozenset(_names(path)) for path in self._tests.rglob("*.py")}
         self._files = cache(self._files_of)
 
-    def test_files_that_need(self, *packages: str) -> set[str]:
+    def files_that_need(self, *packages: str) -> set[str]:
         """Return the paths below tests/ of the test files that cannot be collected without these packages."""
         tests = (path for path in self._by_file if path.name.startswith("test_"))
         return {path.relative_to(self._tests).as_posix() for path in tests if self._needs(path, packages)}

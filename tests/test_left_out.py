@@ -30,13 +30,13 @@ def test_what_is_left_out_is_there(loop: str) -> None:
 
 def test_what_needs_confluent_kafka_is_named(imports: Imports) -> None:
     """Where it has no wheel, these are not collected: one that the list lacks would end the run of all tests."""
-    needing = {path for path in imports.test_files_that_need("confluent_kafka") if not path.startswith("spark/")}
+    needing = {path for path in imports.files_that_need("confluent_kafka") if not path.startswith("spark/")}
     assert set(conftest.NEED_CONFLUENT) == needing
 
 
 def test_only_sparks_tests_need_pyspark(imports: Imports) -> None:
     """`[unit]` does not have it, nor py4j, which comes with it."""
-    assert all(path.startswith("spark/") for path in imports.test_files_that_need("pyspark", "py4j"))
+    assert all(path.startswith("spark/") for path in imports.files_that_need("pyspark", "py4j"))
 
 
 def test_an_import_is_seen_through_others(tmp_path: pathlib.Path) -> None:
@@ -55,4 +55,4 @@ def test_an_import_is_seen_through_others(tmp_path: pathlib.Path) -> None:
     }
     for name, text in files.items():
         (tmp_path / "tests" / name).write_text(text)
-    assert Imports(tmp_path).test_files_that_need("rare") == {"test_direct.py", "test_far.py", "tools/test_relative.py"}
+    assert Imports(tmp_path).files_that_need("rare") == {"test_direct.py", "test_far.py", "tools/test_relative.py"}
