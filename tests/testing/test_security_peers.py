@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.asyncio,
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <s.*Socket:pytest.PytestUnraisableExceptionWarning"),  # kafka-python's
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
+    # kafka-python forgets to close sockets: "Exception ignored in: <socket...", and from Python 3.14 on "while finalizing socket <socket..."
+    pytest.mark.filterwarnings("ignore:Exception ignored (in.|while finalizing socket) <s.*Socket:pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored (in.|while finalizing socket) <socket.socket:pytest.PytestUnraisableExceptionWarning"
+    ),
 ]
 USERS = {"alice": "canary-alice", "a,b=c": "canary=,comma"}
 CA = CertificateAuthority()
