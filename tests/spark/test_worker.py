@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def brokers() -> Iterator[ClusterInThread]:
-    made = ClusterInThread()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def place() -> Iterator[Worker]:
     made = Worker()
     yield made
