@@ -188,7 +188,7 @@ def spark_faults(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def cluster(session: nox.Session) -> None:
-    """The sink on a standalone Spark, to whose executors the package comes in three ways. Behind `--`: `venv`, `archives`, `zip`."""
+    """The sink on a standalone Spark; the package comes to its executors in three ways. Behind `--`: `venv`, `archives`, `zip`."""
     need_java(session)
     run(session, "python", "-m", "tests.tools.spark_cluster", *session.posargs)
 

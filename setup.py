@@ -37,7 +37,7 @@ if reason and is_required:
 macros = [("SOURCE_CRC", f"{modules['crc_of_sources'](PACKAGE)}U")]
 
 
-# Python's own flags ask for debug symbols, which are five sixths of a compiled module. Whoever gives CFLAGS chooses for himself. Other
+# Python's own flags ask for debug symbols, which are five sixths of a compiled module. A build with CFLAGS takes those alone. Other
 # systems' linkers keep the symbols elsewhere, or have other words for it.
 is_stripped = sys.platform == "linux" and "CFLAGS" not in os.environ
 

@@ -65,7 +65,7 @@ class AnyDeliveries(Protocol):
 
 
 class AnyTopic(Protocol[K, V_contra]):
-    """Has the calls of a `Topic`, whose contracts are there. A `RecordingProducer` makes others of this type."""
+    """Has the calls of a `Topic`, which documents them. A `RecordingProducer` makes others of this type."""
 
     async def send(
         self,

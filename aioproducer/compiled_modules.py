@@ -57,7 +57,7 @@ def extension(name: str) -> Extension:
 
 
 def why_plain() -> str:
-    """Return why this Python runs no compiled build, whatever is installed; empty if it may. setup.py builds none for the same reason."""
+    """Return why this Python runs no compiled build even if one is installed; empty if it may. setup.py builds none for the same reason."""
     if _is_free_threaded():
         return "this Python has no global interpreter lock, which the compiled build needs"
     if sys.implementation.name != "cpython":

@@ -31,7 +31,7 @@ _GRANTS: Final = {
 
 
 def _url(name: str, value: Any) -> str | None:
-    # What reads paths and URLs is imported for those who give one.
+    # Only a config with a path or a URL imports the code that reads them.
     if isinstance(value, os.PathLike):
         from pathlib import Path  # noqa: PLC0415
 

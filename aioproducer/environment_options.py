@@ -60,7 +60,7 @@ def _report(left_out: list[str]) -> None:
 
 
 def _hidden(environ: Mapping[str, str], beginning: str, table: Mapping[str, Option]) -> dict[str, Any]:
-    """Return the variables whose names begin so, by the names that `options_of` takes, or in lower case. Secrets are hidden.
+    """Return the variables with this prefix, by the names that `options_of` takes, or in lower case. Secrets are hidden.
 
     Empty variables are left out.
     """

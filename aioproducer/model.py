@@ -236,7 +236,7 @@ class BrokerSecurity(NamedTuple):
         cipher: OpenSSL's name of the cipher suite; None as above.
         certificate_ends_at: the end of the broker's certificate, in seconds since 1970; None: it is not known.
         mechanism: the SASL mechanism; None: there is none.
-        principal: the user's name, or the reference to it, or whom the bearer token is for; None: there is none, or it is not known.
+        principal: the user's name, or the reference to it, or the subject of the bearer token; None: there is none, or it is not known.
         session_seconds_left: until the broker ends the session, which is renewed before; None: it does not end.
         last_refusal: why the latest attempt was refused, by the broker or by this client, or why there is no new token; None: it was not.
     """

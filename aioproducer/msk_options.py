@@ -42,7 +42,7 @@ def _matching(pattern: str, values: str) -> Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class MskOptions(EndpointOptions):
-    """Holds whose credentials of AWS are signed, and for which region."""
+    """Holds which credentials of AWS are signed, and for which region."""
 
     sasl_aws_region: str | None = option(
         None,

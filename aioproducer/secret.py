@@ -98,11 +98,11 @@ class Secret:
 
     @property
     def file(self) -> Path | None:
-        """Return the file that a reference names; None: it names none. The file is not looked for, but for one whose name has a colon."""
+        """Return the file that a reference names; None: it names none. The file is not looked for, except one with a colon in its name."""
         match = re.fullmatch(_REFERENCE, self.reference or "")
         if match is None or match["provider"] == "env":
             return None
-        # What reads references is imported for those who give one.
+        # Only a config with a reference imports the code that reads it.
         from aioproducer.secret_references import file_of  # noqa: PLC0415
 
         return file_of(match["provider"], match["place"])
@@ -159,7 +159,7 @@ class Secret:
 
 
 def _resolve(provider: str, place: str) -> str:
-    # What reads references is imported for those who give one.
+    # Only a config with a reference imports the code that reads it.
     from aioproducer.secret_references import resolve  # noqa: PLC0415
 
     return resolve(provider, place)

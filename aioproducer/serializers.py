@@ -61,7 +61,7 @@ class Step(NamedTuple):
         function: makes the bytes; None: they are bytes already, or `serializer` is not prepared.
         shape: what the function is called with: `OF_VALUE`, `OF_RECORD` or `WITH_HEADERS`.
         kind: the class of which each key or value must be an instance; None: any.
-        serializer: the two-phase serializer whose encoder has the function; None: there is none.
+        serializer: the two-phase serializer that made the function's encoder; None: there is none.
     """
 
     function: Callable[..., Any] | None = None

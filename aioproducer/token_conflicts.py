@@ -75,7 +75,7 @@ def check_endpoint_options(config: EndpointOptions, given: Collection[str]) -> N
 
     Args:
         config: options; each value has been read on its own.
-        given: the names of those whose value is not the default.
+        given: the names of those that have another value than the default.
 
     Raises:
         ConfigError: two options contradict each other, or one that another needs is missing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -144,14 +145,15 @@ class Topic(Generic[K, V]):
         return f"<Topic {self.name!r}>"
 
 
-class TopicCalls(Generic[K, V]):
+class TopicCalls(ABC, Generic[K, V]):
     """Adds `topic` to a producer."""
 
     config: ProducerConfig
     _fast_path: FastPath
 
+    @abstractmethod
     def _running(self) -> Runtime:
-        raise NotImplementedError
+        """Return the running engine, or raise ProducerClosed."""
 
     @overload
     def topic(self, name: str) -> Topic[K, V]: ...

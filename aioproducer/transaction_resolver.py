@@ -186,7 +186,7 @@ class TransactionResolver:
         """Commit the offsets of a consumer group at once, outside transactions.
 
         Args:
-            group: a group without members: nobody consumes by it. With a member's generation and id, the offsets are that member's.
+            group: a group without members: no consumer has joined it. With a member's generation and id, the offsets are that member's.
             offsets: offsets of the next record to read, by (topic, partition), as `send_offsets_to_transaction` takes them.
 
         Raises:

@@ -53,7 +53,7 @@ async def coordinate(bootstrap: dict[str, Any], report: int, *, failing: int | N
         if len(prepared) < WORKERS:
             await asyncio.gather(*map(resolver.abort, prepared))
             return f"report {report} is aborted: {next(each for each in done if isinstance(each, Exception))}"
-        # the decision: offset and text of a consumer group that nobody consumes by (the brokers take 4,096 bytes of text)
+        # the decision: offset and text of a consumer group without consumers (the brokers take 4,096 bytes of text)
         await resolver.commit_offsets("report-decisions", {(TOPIC, 0): (report, json.dumps(prepared))})
         if dies:
             await resolver.commit(prepared[0])

@@ -25,7 +25,7 @@ class IdentityProvider:
         self.calls = 0
 
     def token(self) -> str:
-        """Return a JWT, whose `exp` says when it ends. Another token is returned with its end: `(token, seconds since 1970)`."""
+        """Return a JWT: its `exp` says when it ends. Another token is returned with its end: `(token, seconds since 1970)`."""
         self.calls += 1
         return unsecured_token("orders-service", seconds=2.0)
 

@@ -154,16 +154,14 @@ def token_endpoint() -> Iterator[TokenServer]:
 def secure_server(token_endpoint: TokenServer) -> Iterator[ServerThread]:
     """A real broker with every listener (secured.py), for the whole session. Skipped without Java; in CI that is a failure."""
     from secured import SECURITY
+    from without_java import skipped_without_java
 
-    from aioproducer.jars import JavaMissing
     from aioproducer.testing.kafka_security import OidcValidator
     from aioproducer.testing.kafka_thread import ServerThread
 
     server = ServerThread(security=dataclasses.replace(SECURITY, oidc=OidcValidator(token_endpoint.jwks_url)))
-    try:
+    with skipped_without_java():
         server.open()
-    except JavaMissing as error:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
     yield server
     server.close()
 

@@ -1,4 +1,4 @@
-"""A fake cluster in a thread, for tests whose own thread blocks."""
+"""A fake cluster in a thread, for tests that block their own thread."""
 
 from __future__ import annotations
 

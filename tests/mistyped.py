@@ -25,7 +25,7 @@ class Row(TypedDict):
 
 class Prepared:
     async def prepare(self, topic: str, /) -> Encoder[Order]:
-        raise NotImplementedError
+        raise LookupError(topic)
 
 
 def encoded(order: Order) -> bytes:

@@ -86,7 +86,7 @@ def test_an_encoder_without_is_stale_is_never_stale() -> None:
 
 @pytest.mark.parametrize("given", [None, object()], ids=["none", "no encoder"])
 def test_a_preparation_without_an_encoder(given: object) -> None:
-    """It is not prepared then, and the error says whose it is."""
+    """It is not prepared then, and the error names its topic."""
 
     class Gives:
         async def prepare(self, topic: str) -> Any:

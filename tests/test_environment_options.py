@@ -77,7 +77,7 @@ def test_names_of_other_programs_are_left_out(caplog: pytest.LogCaptureFixture) 
 )
 @pytest.mark.parametrize("prefix", ["KAFKA_", "AIOPRODUCER_"])
 def test_unknown_names_of_ours_are_errors(variable: str, why: str, prefix: str) -> None:
-    """Nobody else has names of that beginning: one is a mistake."""
+    """No other program has names with that prefix: one is a mistake."""
     with pytest.raises(ConfigError, match=f"{variable}: .*{why}"):
         read({variable: "5"}, prefix)
 

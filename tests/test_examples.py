@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from without_java import skipped_without_java
 
-from aioproducer.jars import JavaMissing, java
+from aioproducer.jars import java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,12 +29,8 @@ GONE_SECONDS = 20
 @pytest.fixture(autouse=True)
 def _java() -> None:
     """Skipped without Java; in CI that is a failure."""
-    try:
+    with skipped_without_java():
         java()
-    except JavaMissing as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 class Demo:

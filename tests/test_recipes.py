@@ -48,18 +48,18 @@ class Service:
         brokers: the addresses that the brokers advertise, one each.
         names: the names of the brokers' certificate.
         mechanisms: empty: the service asks for a client certificate.
-        user: whom the service takes the client for.
+        user: the name that the service gives the client.
         users: passwords by user.
         tokens: the bearer tokens that it takes.
         endpoint: where the recipe fetches tokens; the test has an endpoint of its own there.
-        keytab: the principal whose key is in the keytab.
+        keytab: the principal that has its key in the keytab.
         package: what the recipe needs of an extra.
         variables: what the environment holds.
         files: contents by their paths below /etc/kafka.
         bad: options, and `bad_variables` variables, with which the service does not let the client in.
         refusal: the error in that case.
         own_authority: whether the client gets the CA's certificate from the service; otherwise the system trusts it.
-        release: of Kafka, whose requests the service speaks.
+        release: of Kafka; the service speaks its requests.
         unknown: requests that the service does not speak.
     """
 
@@ -360,7 +360,7 @@ def test_a_recipe_has_references_in_place_of_secrets(name: str, tmp_path: pathli
 
 
 def test_every_recipe_is_tried_and_has_a_section() -> None:
-    """A section names its file and the ports of the service, and says that nobody ran it there."""
+    """A section names its file and the ports of the service, and says that it was not run there."""
     assert {path.stem for path in RECIPES.iterdir()} == {*SERVICES, *NOT_A_RECIPE}
     sections = {
         re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-"): text

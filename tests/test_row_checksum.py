@@ -1,4 +1,4 @@
-"""`rows_checksum`: one number for the same rows, whatever their types, chunks and split."""
+"""`rows_checksum`: one number for the same rows, of all types, chunks and splits."""
 
 from __future__ import annotations
 

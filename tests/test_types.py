@@ -226,7 +226,7 @@ async def place(producer: AnyProducer) -> RecordMetadata:
 
 @pytest.mark.asyncio
 async def test_any_producer_will_do() -> None:
-    """`AnyProducer` is the type of a producer and of its double, for those who are given one."""
+    """`AnyProducer` is the type of a producer and of its double."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         assert (await place(Producer(**cluster.client_options))).offset == 2

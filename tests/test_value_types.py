@@ -164,7 +164,7 @@ def test_what_json_does_not_have() -> None:
 
 class Prepares:
     async def prepare(self, topic: str) -> Encoder[object]:
-        raise NotImplementedError
+        raise LookupError(topic)
 
 
 async def later(_value: object) -> bytes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "OAuthBearer", "first_message"]
 
 NAME: Final = "OAUTHBEARER"
-# Names the user in error texts while no token tells who it is.
+# Names the user in error texts while no token names it.
 _UNKNOWN: Final = "(opaque token)"
 _SEPARATOR: Final = "\x01"
 # Kafka's sasl.server.max.receive.size is 512 KiB: a broker closes the connection without a word. 1 KiB is left for the request's header.

@@ -31,7 +31,7 @@ class Token(NamedTuple):
     Attributes:
         text: the token, hidden.
         expires_at: in seconds since 1970; None: not known.
-        principal: whom the token is for, for error texts and `health()`; empty: not known.
+        principal: the subject of the token, for error texts and `health()`; empty: not known.
         extensions: SASL extensions of its own (RFC 7628, KIP-342), as (name, value).
     """
 

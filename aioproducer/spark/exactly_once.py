@@ -182,7 +182,7 @@ class TaskTransaction:
         return self._producer
 
     def skipped(self, rows: int, size: int, checksum: int) -> TaskReport:
-        """Return the report of a task whose rows were committed before."""
+        """Return the report of a task that had committed its rows before."""
         return self._report(TaskState.SKIPPED, rows, size, checksum)
 
     def empty(self) -> TaskReport:

@@ -72,7 +72,7 @@ class QueryName(NamedTuple):
         return f"{self.text}-{task}"
 
     def mark_group(self, task: int) -> str:
-        """Return the group whose offset is the mark of a task."""
+        """Return the group that has the mark of a task as its offset."""
         return self.transactional_id(task)
 
     def driver_id(self) -> str:

@@ -43,7 +43,7 @@ class Ledger:
 
     Args:
         name: of the query.
-        topic: whose partition 0 has the offsets.
+        topic: its partition 0 has the offsets.
         config: the producer's options, without a transactional id.
         resolver: asks the coordinators.
         make_producer: makes a producer that is not started.

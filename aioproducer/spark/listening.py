@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueryMetrics"]
 
-# The number of ended queries whose counts are shown.
+# The number of ended queries with counts in the metrics.
 _MAX_ENDED: Final = 100
 # Milliseconds that one commit may take.
 _MAX_BLOCK_MS: Final = 10_000
@@ -108,7 +108,7 @@ class QueryMetrics(StreamingQueryListener):
             # The listener was added while the query ran.
             if query.run_id is None:
                 query.run_id, query.is_running = event.progress.runId, True
-            # A run that has ended, and whose events come after the start of the next run.
+            # A run that has ended; its last events come after the start of the next run.
             if query.run_id != event.progress.runId:
                 return
             query.add(progress)

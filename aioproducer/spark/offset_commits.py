@@ -184,7 +184,7 @@ class OffsetCommits:
                     while pending:
                         await self._commit(resolver, pending)
                         pending = await self._next(life)
-            # A query never fails because its offsets are not committed, whatever the reason.
+            # A query never fails because its offsets are not committed.
             except Exception as error:  # noqa: BLE001
                 self._put_back(pending)
                 self._warn(error)

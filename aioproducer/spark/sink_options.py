@@ -115,7 +115,7 @@ def _unknown(name: str) -> str:
     return f"unknown option {name!r}; did you mean {near!r}?"
 
 
-# Options of Kafka whose prefix is forgotten.
+# Options of Kafka without their prefix.
 _KAFKAS: Final = (
     "acks",
     "batch.size",

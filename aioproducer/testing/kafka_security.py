@@ -174,7 +174,7 @@ class KafkaSecurity:
             f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM, _TOKENS, *([] if self.kerberos is None else ["GSSAPI"]))),
             f"{prefix}.plain.sasl.jaas.config": f"{_PACKAGE}.plain.PlainLoginModule required {users};",
             **{f"{prefix}.{name.lower()}.sasl.jaas.config": f"{_PACKAGE}.scram.ScramLoginModule required;" for name in _SCRAM},
-            # the broker logs in, too, as whom it likes
+            # the broker logs in, too, as any user
             f"{prefix}.{_TOKENS.lower()}.sasl.jaas.config": (
                 f'{_PACKAGE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
             ),

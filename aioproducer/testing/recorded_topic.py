@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -83,28 +84,32 @@ class RecordedTopic(Generic[K, V]):
         return f"<RecordedTopic {self.name!r}>"
 
 
-class RecordedTopics(Generic[K, V]):
+class RecordedTopics(ABC, Generic[K, V]):
     """Adds `topic` to a recording producer."""
 
     config: ProducerConfig
 
+    @abstractmethod
     def _raise(self, method: str) -> None:
-        raise NotImplementedError
+        """Raise the error that `raise_on` was given for a method, if any."""
 
+    @abstractmethod
     def _take(
         self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
     ) -> RecordedDelivery:
-        raise NotImplementedError
+        """Check and record one record."""
 
+    @abstractmethod
     async def _record_many(self, topic: str, records: Iterable[Any] | AsyncIterable[Any], encoding: Encoding | None) -> RecordedDeliveries:
-        raise NotImplementedError
+        """Record all records; an error carries the deliveries of those before it."""
 
+    @abstractmethod
     async def _prepare(self, topic: str, encoding: Encoding | None) -> None:
-        raise NotImplementedError
+        """Prepare two-phase serializers."""
 
+    @abstractmethod
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partition numbers of a topic."""
-        raise NotImplementedError
 
     @overload
     def topic(self, name: str) -> RecordedTopic[K, V]: ...

@@ -53,9 +53,9 @@ class Side(ABC):
     def producer(self, **options: Any) -> Any:
         """Return a producer for this side, not started."""
 
+    @abstractmethod
     def resolver(self) -> TransactionResolver:
         """Return a resolver for this side, not started."""
-        raise NotImplementedError(NO_COORDINATOR)
 
     @abstractmethod
     async def log(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None, int, tuple[Any, ...]]]]:
@@ -177,6 +177,9 @@ class RecordingSide(Side):
     def producer(self, **options: Any) -> Any:
         self.made.append(RecordingProducer(**options))
         return self.made[-1]
+
+    def resolver(self) -> TransactionResolver:
+        pytest.fail(NO_COORDINATOR)
 
     async def log(self, topic: str) -> dict[int, list[Any]]:
         sent = [one for producer in self.made for one in producer.history if one.topic == topic]

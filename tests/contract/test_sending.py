@@ -276,7 +276,7 @@ async def test_serializers(side: Side) -> None:
 
 @pytest.mark.parametrize("given", [{"h": b"1", "i": "2"}, [("h", "1"), ("i", b"2")], (("h", b"1"), ("i", b"2"))], ids=repr)
 async def test_who_is_shown_headers_gets_pairs_of_bytes(side: Side, given: Any) -> None:
-    """A serializer and an interceptor may iterate them, in whatever form they were given."""
+    """A serializer and an interceptor may iterate them in each form that they were given in."""
     topic = await side.topic()
     shown: list[Any] = []
 

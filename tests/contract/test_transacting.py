@@ -295,7 +295,7 @@ async def test_a_prepared_transaction(side: Side) -> None:
 
 
 async def prepared_by(side: Side, topic: str, value: bytes, **options: Any) -> PreparedTransaction:
-    """Return a transaction with a record and a position, whose producer is gone."""
+    """Return a transaction with a record and a position; its producer is gone."""
     async with transactional(side, **options) as producer:
         await producer.begin_transaction()
         await producer.send(topic, value, partition=0)
@@ -317,7 +317,7 @@ async def test_a_resolver_ends_what_is_prepared(side: Side) -> None:
 
 
 async def test_what_a_resolver_is_refused(side: Side) -> None:
-    """The other end of what has ended, an older epoch, an id that nobody had; each by its name."""
+    """The other end of what has ended, an older epoch, an id that no producer had; each by its name."""
     topic, name = await side.topic(), f"contract-{uuid.uuid4().hex[:8]}"
 
     async def refusal(call: Any) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from without_java import skipped_without_java
 
 from aioproducer import Compression, Producer, RecordMetadata, TimestampType
 from aioproducer.errors import ConfigError
-from aioproducer.jars import JavaMissing
 from aioproducer.records.record_batch_writer import RecordBatchWriter
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_thread import ServerThread
@@ -48,12 +47,8 @@ class Seen(NamedTuple):
 def old_server() -> Iterator[ServerThread]:
     """Skipped without Java; in CI that is a failure."""
     thread = ServerThread("3.9.2")
-    try:
+    with skipped_without_java():
         thread.open()
-    except JavaMissing as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
     try:
         yield thread
     finally:

@@ -330,7 +330,7 @@ async def lost_answers(stage: Stage, name: str) -> None:
 
 
 async def prepared_by(stage: Stage, name: str, topic: str, value: bytes, **options: Any) -> PreparedTransaction:
-    """Return a transaction with one record and one position, whose producer is gone."""
+    """Return a transaction with one record and one position; its producer is gone."""
     async with stage.producer(name, **options) as producer:
         await producer.begin_transaction()
         await producer.send(topic, value, partition=0)

@@ -105,7 +105,7 @@ def test_nothing_has_no_quantiles() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 120) | st.sampled_from([0.01, 0.1, 1.0]), st.integers(1, 9)), min_size=1, max_size=40))
 def test_many_values_are_counted_as_one_after_another(pairs: list[tuple[float, int]]) -> None:
-    """Each in the first bucket whose bound is not below it."""
+    """Each in the first bucket with a bound that is not below it."""
     bounds = (0.01, 0.1, 1.0, 10.0)
     weighed, plain = Histogram(bounds), Histogram(bounds)
     counts, plain_counts = [0] * 5, [0] * 5

@@ -80,7 +80,7 @@ class Seen(Observer):
 
 @contextlib.asynccontextmanager
 async def keeping(source: Any, *, chance: float = 0.5, timeout: float = 30.0, **settings: Any) -> AsyncIterator[tuple[TokenKeeper, Seen]]:
-    """Run a keeper, whose pauses have no jitter; its wall clock goes with the loop's."""
+    """Run a keeper without jitter in its pauses; its wall clock goes with the loop's."""
     check = settings.pop("check", lambda _: None)
     made = KeeperSettings(
         settings.pop("policy", RefreshPolicy()),
@@ -422,7 +422,7 @@ def test_fault_100_a_function_that_hangs_is_left_alone(monkeypatch: pytest.Monke
 
 
 class FileSource(Source):
-    """Gives tokens of a file, whose stamp a test changes."""
+    """Gives tokens of a file. A test changes its stamp."""
 
     changed = 1
 

@@ -95,7 +95,7 @@ def test_offsets_that_are_not_in_order_are_refused_at_their_row() -> None:
     ids=["no capsules", "no pair", "released", "the other way round"],
 )
 def test_what_is_no_array_is_refused(exported: Any) -> None:
-    """An object whose method returns anything else is refused, and so is an array that was released."""
+    """An object that returns anything else is refused, and so is an array that was released."""
     given = exported if isinstance(exported, ExportedArray) else type("Broken", (), {"__arrow_c_array__": lambda _self: exported})()
     with pytest.raises(UsageError, match=r"^values: no array can be read from a"):
         Table(given, None, None)

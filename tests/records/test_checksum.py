@@ -84,7 +84,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_plain_python_takes_a_package(plain: pytest.MonkeyPatch) -> None:
-    """google-crc32c before crc32c, whose import takes longer; not if it is plain Python itself."""
+    """google-crc32c before crc32c, which takes longer to import; not if it is plain Python itself."""
     assert checksum.choose() == ("crc32c", package.crc32c)
     plain.setitem(sys.modules, "google_crc32c", Google)
     name, function = checksum.choose()

@@ -102,7 +102,7 @@ def test_a_broker_that_goes_on() -> None:
 
 
 class Raises:
-    """A context whose step fails."""
+    """A context that fails in its step."""
 
     principal = PRINCIPAL
     complete = False
@@ -118,7 +118,7 @@ class Raises:
 
 @pytest.mark.parametrize("error", [TokenUnavailable("none", "token", "GSSAPI"), CredentialsRefused("no", "token", "GSSAPI")], ids=repr)
 def test_what_the_context_raises_comes_before_any_request(error: Exception) -> None:
-    """So a renewal whose ticket cannot be had leaves its connection as it was."""
+    """So a renewal without a ticket leaves its connection as it was."""
     steps = handshake(gssapi(open_context=lambda: Raises(error)), VERSIONS)
     with pytest.raises(type(error)):
         say(steps, None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from sent_columns import START, batches, logged, numbered
 from transacting import transactional
 from whole import jumping, running, turns
 
@@ -17,30 +18,6 @@ from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from aioproducer.model import ProducerRecord
-
-START = 1_700_000_000_000
-
-
-def numbered(count: int, size: int = 0) -> Any:
-    return pa.array([b"%05d" % number + b"." * size for number in range(count)], pa.binary())
-
-
-async def logged(cluster: FakeCluster, deliveries: Deliveries, partitions: int = 2) -> list[bytes | None]:
-    """Return the values at the positions that the deliveries report."""
-    told = await deliveries
-    logs = {partition: {record.offset: record.value for record in cluster.records("orders", partition)} for partition in range(partitions)}
-    return [logs[metadata.partition][metadata.offset] for metadata in told]
-
-
-def batches(cluster: FakeCluster) -> list[list[tuple[int, int, int, bytes]]]:
-    """Return the batches of each partition: base and max timestamp, count, and the bytes of the records."""
-    return [
-        [
-            (batch.base_timestamp, batch.max_timestamp, batch.count, bytes(batch.raw[61:]))
-            for batch in cluster.log("orders", partition).batches()
-        ]
-        for partition in range(2)
-    ]
 
 
 class Seeing:

@@ -111,7 +111,7 @@ def test_a_life_shows_no_secret(mechanism: str, trouble: str, caplog: pytest.Log
 
 
 class Source:
-    """A token function, whose errors and results have secrets."""
+    """A token function with secrets in its errors and results."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []

@@ -50,7 +50,7 @@ async def with_topic(version: int, brokers: int = 1) -> AsyncIterator[FakeCluste
 
 
 async def prepared_by(cluster: FakeCluster, name: str = "tx", value: bytes = b"v", **options: Any) -> PreparedTransaction:
-    """Return a transaction with one record and one position, whose producer is gone."""
+    """Return a transaction with one record and one position; its producer is gone."""
     async with Producer(**{**cluster.client_options, "transactional_id": name, **options}) as producer:
         await producer.begin_transaction()
         await producer.send("orders", value, partition=0)
@@ -153,7 +153,7 @@ async def test_a_failed_record_is_not_prepared(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_a_cancelled_call_hands_nothing_over(version: int, does_end: bool) -> None:
-    """Nobody has its name, so `stop` aborts it: at once, not at its time-out."""
+    """No caller has its name, so `stop` aborts it: at once, not at its time-out."""
     async with transactional(version, close_timeout_ms=2_000) as (cluster, producer):
         await producer.begin_transaction()
         hang = cluster.hang("Produce", times=1)
@@ -233,7 +233,7 @@ async def test_a_resolver_ends_what_a_producer_left(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_while_the_producer_lives(version: int) -> None:
-    """The resolver's commit is the producer's: it may say the same again, and is fenced by nobody."""
+    """The resolver's commit is the producer's: it may say the same again, and is not fenced."""
     async with transactional(version) as (cluster, producer), resolving(cluster) as resolver:
         await producer.begin_transaction()
         await producer.send("orders", b"v", partition=0)

@@ -486,7 +486,7 @@ async def test_transactions_are_described(version: int) -> None:
 
 @jumping
 async def test_brokers_that_are_too_old() -> None:
-    """Before Kafka 3.0 nobody lists transactions, and the error says so; they are ended all the same."""
+    """Before Kafka 3.0 brokers list no transactions, and the error says so; they are ended all the same."""
     async with with_topic(1) as cluster:
         prepared = await prepared_by(cluster)
         cluster.speak("2.8")
@@ -500,7 +500,7 @@ async def test_brokers_that_are_too_old() -> None:
 @pytest.mark.parametrize("seed", range(24))
 @jumping
 async def test_what_is_decided_is_what_is_visible(seed: int) -> None:
-    """Whatever brokers do, and wherever a resolver dies: its successors end each transaction as it was decided, once."""
+    """In each state of the brokers, and at each step where a resolver dies: its successors end each transaction as it was decided, once."""
     rng = random.Random(seed)
     async with with_topic(rng.choice((1, 2)), brokers=3) as cluster:
         names = [f"tx-{number}" for number in range(6)]

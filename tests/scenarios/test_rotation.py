@@ -55,7 +55,7 @@ def assert_whole(cluster: FakeCluster, count: int) -> None:
 
 
 def users(cluster: FakeCluster) -> list[str | None]:
-    """Return who authenticated, in order, without repetitions."""
+    """Return the users that authenticated, in order, without repetitions."""
     names = [login.principal for login in cluster.security.authentications if not login.error]
     return [name for at, name in enumerate(names) if not at or names[at - 1] != name]
 

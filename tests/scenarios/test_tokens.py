@@ -312,7 +312,7 @@ async def test_events_of_tokens_are_few(caplog: pytest.LogCaptureFixture) -> Non
 
 @jumping
 async def test_stop_ends_a_fetch() -> None:
-    """A start that waits for a token, and a producer whose refresh hangs, stop at once."""
+    """A start that waits for a token, and a producer with a refresh that hangs, stop at once."""
     hang = asyncio.Event()
 
     async def source() -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Schema:
-    """A two-phase serializer, whose first phase takes `seconds` or raises, and whose encoders become stale when the test says so."""
+    """A two-phase serializer: its first phase takes `seconds` or raises, and a test makes its encoders stale."""
 
     def __init__(self, seconds: float = 0.1, *errors: Exception) -> None:
         self.seconds = seconds

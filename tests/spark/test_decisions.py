@@ -71,7 +71,7 @@ def test_what_a_task_commits_first(decided: int | None, task: int) -> None:
 
 @pytest.mark.parametrize(("marked", "expected"), [(None, False), (0, False), (BATCH - 1, False), (BATCH, True), (BATCH + 1, None)])
 def test_what_a_mark_means(marked: int | None, expected: bool | None) -> None:
-    """A mark of the batch: committed. One of a later batch: the checkpoint is too old, whatever the decision says."""
+    """A mark of the batch: committed. One of a later batch: the checkpoint is too old, even if the decision names it."""
     mark = None if marked is None else Mark(marked, 1, 1, 1)
     if expected is None:
         with pytest.raises(CheckpointTooOld, match="Go on with the newest checkpoint"):

@@ -28,7 +28,7 @@ FILE_ROWS = 100
 
 
 class _Dies(StreamWriter):
-    """A writer whose driver stops for ever after the decision of batch 1, before a transaction is committed."""
+    """A writer; its driver stops for ever after the decision of batch 1, before a transaction is committed."""
 
     def reached(self, step: str, **where: Any) -> None:
         if step == "decided" and where["batch"] == 1:

@@ -154,7 +154,7 @@ async def test_no_rows_of_a_batch_that_is_half_committed() -> None:
 @VERSIONS
 @jumping
 async def test_the_mark_is_read_when_nothing_is_open(version: int) -> None:
-    """A commit whose markers are not written yet: the next attempt waits for them, and sees the mark."""
+    """A commit that has not written its markers yet: the next attempt waits for them, and sees the mark."""
     async with placed(version) as place:
         reports = await place.tasks(0, 2)
         place.cluster.transactions.marker_delay = 2.0

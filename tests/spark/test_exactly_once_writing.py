@@ -12,32 +12,16 @@ import pytest
 from in_thread import PATIENCE, ClusterInThread
 
 from aioproducer.errors import KafkaError
-from aioproducer.spark import worker as worker_module
 from aioproducer.spark import writing
 from aioproducer.spark.decisions import HalfCommitted, TaskState
 from aioproducer.spark.rows import RowFailed
 from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.worker import Worker
 from aioproducer.spark.writing import BatchWriter, NoBatchNumber, StreamWriter, TaskMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from aioproducer.spark.worker import Worker
 
-
-@pytest.fixture
-def brokers() -> Iterator[ClusterInThread]:
-    made = ClusterInThread()
-    yield made
-    made.close()
-
-
-@pytest.fixture(autouse=True)
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    """The worker of this process, for the time of a test."""
-    made = Worker()
-    monkeypatch.setattr(worker_module, "_worker", made)
-    yield made
-    made.close()
+pytestmark = pytest.mark.usefixtures("own_worker")
 
 
 class Died(Exception):
@@ -189,15 +173,15 @@ def test_an_error_of_the_first_rows_is_raised(query: Query) -> None:
     assert query.cluster.requests("InitProducerId") == []
 
 
-def test_tasks_share_a_resolver(query: Query, place: Worker) -> None:
+def test_tasks_share_a_resolver(query: Query, own_worker: Worker) -> None:
     """One for each set of options, and the driver uses it too; a producer for each task, which is gone after it."""
     for batch in range(3):
         query.writer().commit([query.task(0, values("a"), batch=batch)], batch)
-    assert len(place._resolvers) == 1
-    assert place._producers == {}
+    assert len(own_worker._resolvers) == 1
+    assert own_worker._producers == {}
     query.options = query.options._replace(kafka={**query.options.kafka, "linger.ms": "1"})
     query.task(0, values("a"), batch=3)
-    assert len(place._resolvers) == 2
+    assert len(own_worker._resolvers) == 2
 
 
 def test_a_failed_batch_is_aborted(query: Query) -> None:

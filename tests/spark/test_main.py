@@ -201,7 +201,7 @@ RUN = NO_PYSPARK + "runpy.run_module('aioproducer.spark', run_name='__main__', a
 
 @pytest.mark.asyncio
 async def test_the_command_needs_no_pyspark() -> None:
-    """Who ends transactions need not have Spark."""
+    """A program that ends transactions need not have Spark."""
     async with FakeCluster() as cluster:
         arguments = (sys.executable, "-c", RUN, "resolve", "q", "--bootstrap-servers", cluster.bootstrap_servers)
         done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=60, check=False)

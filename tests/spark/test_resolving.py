@@ -30,7 +30,7 @@ UNREADABLE = Known(problem="it cannot be read")
 
 
 def described(transactional_id: str = "q-0", state: str = "Ongoing", age: float | None = 3_600.0, **changes: Any) -> TransactionDescription:
-    """A transaction that began some seconds ago, and whose producer is the one of the decision."""
+    """A transaction that began some seconds ago, of the decision's producer."""
     fields: dict[str, Any] = {
         "transactional_id": transactional_id,
         "producer_id": 100,

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def brokers() -> Iterator[ClusterInThread]:
-    made = ClusterInThread()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def place() -> Iterator[Worker]:
     made = Worker()
     yield made
@@ -43,7 +36,7 @@ def lend(place: Worker, options: dict[str, str]) -> Any:
 
 
 def test_tasks_share_a_producer(place: Worker, brokers: ClusterInThread) -> None:
-    """One for each set of options, whatever their order; it writes."""
+    """One for each set of options, in any order; it writes."""
     options = {**brokers.options, "acks": "1"}
     with place.lent(options) as producer:
         deliveries = place.call(producer.send_many("orders", [b"a", b"b"]))

@@ -11,31 +11,15 @@ import pyarrow as pa
 import pytest
 from in_thread import PATIENCE, ClusterInThread
 
-from aioproducer.spark import worker as worker_module
 from aioproducer.spark.pumping import pump
 from aioproducer.spark.rows import RowFailed
 from aioproducer.spark.sink_options import SinkOptions
-from aioproducer.spark.worker import Worker
 from aioproducer.spark.writing import BatchWriter, StreamWriter, TaskMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-@pytest.fixture
-def brokers() -> Iterator[ClusterInThread]:
-    made = ClusterInThread()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    """The worker of this process, for the time of a test."""
-    made = Worker()
-    monkeypatch.setattr(worker_module, "_worker", made)
-    yield made
-    made.close()
+    from aioproducer.spark.worker import Worker
 
 
 def batches(*parts: list[str]) -> Iterator[pa.RecordBatch]:
@@ -57,7 +41,7 @@ def options_of(brokers: ClusterInThread, **more: str) -> SinkOptions:
     return SinkOptions.of({"topic": "orders", **{f"kafka.{name}": text for name, text in brokers.options.items()}, **more}, is_stream=False)
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("own_worker")
 def test_a_task(brokers: ClusterInThread) -> None:
     """When it returns every row is in the log; the message says how many; each step is told."""
     writer = Traced(options_of(brokers))
@@ -76,7 +60,7 @@ def test_a_task(brokers: ClusterInThread) -> None:
     ]
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("own_worker")
 def test_linger_does_not_hold_a_task(brokers: ClusterInThread) -> None:
     """The last rows leave at once, also where each row is a record of its own, as with this partitioner."""
     hours = {"kafka.linger.ms": "3600000", "kafka.delivery.timeout.ms": "7200000"}
@@ -84,21 +68,21 @@ def test_linger_does_not_hold_a_task(brokers: ClusterInThread) -> None:
     assert BatchWriter(options_of(brokers, **hours, **partitioner)).write(batches(["a"])) == TaskMessage(0, 1, 1)
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("own_worker")
 def test_an_empty_task(brokers: ClusterInThread) -> None:
     """Spark has tasks without a batch, and batches without a row."""
     assert BatchWriter(options_of(brokers)).write(batches()) == TaskMessage(0, 0, 0)
     assert brokers.cluster.requests("Produce") == []
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("own_worker")
 def test_a_refused_row_fails_the_task(brokers: ClusterInThread) -> None:
     brokers.cluster.fail("Produce", "INVALID_RECORD", times=None)
     with pytest.raises(RowFailed, match=r"task 0, row 0: topic orders, partition \d: "):
         BatchWriter(options_of(brokers)).write(batches(["a"], ["b"]))
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("own_worker")
 def test_a_row_that_is_too_large_fails_the_task(brokers: ClusterInThread) -> None:
     options = options_of(brokers, **{"kafka.max.request.size": "1000"})
     with pytest.raises(RowFailed, match="task 0, row 2: topic orders: a record for 'orders' takes"):
@@ -143,16 +127,16 @@ class Sender:
         self.next_is_read.set()
 
 
-def test_the_next_batch_is_read_while_one_is_sent(place: Worker) -> None:
+def test_the_next_batch_is_read_while_one_is_sent(own_worker: Worker) -> None:
     """No batch is sent before the next one was read, and none is read before the one before the last is sent."""
     sender = Sender()
-    for number, _ in enumerate(pump(place, sender, sender.batches(4))):  # type: ignore[arg-type]
+    for number, _ in enumerate(pump(own_worker, sender, sender.batches(4))):  # type: ignore[arg-type]
         assert sender.sent == list(range(number + 1))
         assert sender.read == list(range(min(number + 2, 4)))
     assert sender.sent == [0, 1, 2, 3]
 
 
-def test_an_error_of_spark_ends_the_send(place: Worker) -> None:
+def test_an_error_of_spark_ends_the_send(own_worker: Worker) -> None:
     """The batches of a stage before ours end with an error while a send waits: the send is cancelled."""
     sender = Sender()
     sender.is_held = True
@@ -162,5 +146,5 @@ def test_an_error_of_spark_ends_the_send(place: Worker) -> None:
         raise OSError("the stage before")
 
     with pytest.raises(OSError, match="the stage before"):
-        list(pump(place, sender, broken()))  # type: ignore[arg-type]
+        list(pump(own_worker, sender, broken()))  # type: ignore[arg-type]
     assert sender.cancelled.wait(PATIENCE)

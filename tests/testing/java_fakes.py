@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from loops import KIND
+from without_java import skipped_without_java
 
 from aioproducer import jars
 from aioproducer.testing import kafka_node
@@ -31,12 +31,8 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def needs_java() -> None:
-    try:
+    with skipped_without_java():
         jars.java()
-    except jars.JavaMissing as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 @pytest.fixture

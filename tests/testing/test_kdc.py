@@ -46,7 +46,7 @@ class TestWithPrograms:
     pytestmark = NEEDS_KDC
 
     def test_tickets_keytabs_and_the_end(self) -> None:
-        """A ticket's owner is whom it was made for; a key stays the same in each keytab; nothing is left at the end."""
+        """A ticket's owner is the principal that it was made for; a key stays the same in each keytab; nothing is left at the end."""
         with Kdc() as kdc:
             assert kdc.add("alice") == "alice@EXAMPLE.TEST"
             first, second = kdc.keytab("alice"), kdc.keytab("alice")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import pathlib
 import re
 import textwrap
 from typing import Any
 
 import pytest
+from without_java import skipped_without_java
 
 from aioproducer import jars
 
@@ -34,10 +34,8 @@ def snippets() -> list[Any]:
 @pytest.mark.parametrize("code", snippets())
 async def test_a_snippet_runs(code: str) -> None:
     if re.search(r"Kafka(Server|Cluster)\(", code):
-        try:
+        with skipped_without_java():
             jars.java()
-        except jars.JavaMissing as error:
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
     names: dict[str, Any] = {}
     exec(f"async def shown():\n{textwrap.indent(code, '    ')}", names)  # our own page
     async with asyncio.timeout(120):

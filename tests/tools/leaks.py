@@ -2,7 +2,7 @@
 
     python -m tests.tools.leaks [--sends 1000000]
 
-Each round plays every end (ENDS) with a producer and a cluster of its own, in a loop whose time jumps, and closes both. After each round the
+Each round plays every end (ENDS) with a producer and a cluster of its own, in a loop with time that jumps, and closes both. After each round the
 collector runs, and it is looked at: objects by type, CPython's blocks of memory, references to what all records share (the package's classes,
 a topic, a value), all references where a debug build counts them (`sys.gettotalrefcount`), and the memory of the process. The first rounds fill caches; from then on all must stay flat. Exit status 1: it
 does not, and what grew is named.

@@ -3,7 +3,7 @@
     python -m tests.tools.public_surface > tests/public_surface.txt
 
 griffe reads them from the source as type checkers do, without an import: of a choice between two builds it sees the one in plain Python, and the
-file is the same with every Python and whatever is installed. A change of it is a change for users: it stands in docs/changelog.md, too.
+file is the same with every Python and every installation. A change of it is a change for users: it stands in docs/changelog.md, too.
 docs/topics/versioning.md says what is public.
 """
 

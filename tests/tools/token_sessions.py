@@ -1,4 +1,4 @@
-"""Streams records to a real Kafka whose sessions end with short tokens, and takes the token endpoint away meanwhile.
+"""Streams records to a real Kafka that ends sessions with their short tokens, and takes the token endpoint away meanwhile.
 
     python -m tests.tools.token_sessions [--seconds 300] [--lifetime 20] [--outage 30]
 

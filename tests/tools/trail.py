@@ -4,7 +4,7 @@
 
 Three records go first, so that metadata and codecs are there. Then one record is sent and acknowledged, on a `FakeCluster` in memory;
 `retry`: after one NOT_LEADER_OR_FOLLOWER; `memory`: after a wait for `buffer_memory`. Each call of a function of the package outside
-`testing/` counts, but what the fake calls. A move is a call whose file is not that of the call before it. Exit status 1: a limit is exceeded.
+`testing/` counts, but what the fake calls. A move is a call in another file than the call before it. Exit status 1: a limit is exceeded.
 """
 
 from __future__ import annotations

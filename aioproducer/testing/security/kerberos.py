@@ -148,7 +148,7 @@ class ClientContext:
 
     Args:
         principal: the client's.
-        service: whose ticket the client has, such as "kafka@host".
+        service: the client has its ticket, such as "kafka@host".
         number: makes the ticket differ from others.
     """
 
@@ -243,7 +243,7 @@ class ScriptedGssapi:
     """Stands in for the package `gssapi`, as far as a producer uses it.
 
     Args:
-        principal: whose ticket the ticket cache has; None: it has none.
+        principal: the ticket cache has its ticket; None: it has none.
 
     Attributes:
         principal: as given; it may change.

@@ -144,7 +144,7 @@ class OAuthBearerServer:
         return claims
 
     def _fault(self, claims: Mapping[str, Any]) -> dict[str, str] | None:
-        """Return the error of a token whose claims are known; None: it is good."""
+        """Return the error of a token by its claims; None: it is good."""
         self.claimed = claims["sub"]
         if claims["exp"] is not None and claims["exp"] <= self._wall_now:
             return _INVALID

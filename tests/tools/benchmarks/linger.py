@@ -3,11 +3,11 @@
     python -m tests.tools.benchmarks.linger [--rounds 7] [--seconds 1] [--rtts 0 2 20] [--loads single loop ...] [--svg PATH] [--json PATH]
     python -m tests.tools.benchmarks.linger --model [--rtts 0.7 2.3 20.3] ...
 
-Loads: one record at a time; steady ones, a few records every millisecond whatever is acknowledged; a loop of `await send()`; crowds of
+Loads: one record at a time; steady ones, a few records every millisecond, acknowledged or not; a loop of `await send()`; crowds of
 tasks that each wait for their record, all at once or begun apart. A round trip is the proxy's, in a process of its own. Each run has a
 producer of its own, and each figure is compared within its round; by a tenth of the median is worse.
 
-`--model` is a fake cluster and a loop whose time jumps: nothing takes time but the round trip, so it says exactly what the rule does, on
+`--model` is a fake cluster and a loop with time that jumps: nothing takes time but the round trip, so it says exactly what the rule does, on
 any machine, and nothing of CPU. Knows nothing of the peer.
 """
 

@@ -1,4 +1,4 @@
-"""A million deliveries that nobody has acknowledged yet, in 10,000 topics and in one: CPU for each record, memory beside credits, collector.
+"""A million deliveries that no broker has acknowledged yet, in 10,000 topics and in one: CPU for each record, memory beside credits, collector.
 
     python -m tests.tools.benchmarks.pending [--records 1000000] [--topics 10000] [--size 100] [--rounds 3] [--json PATH]
 

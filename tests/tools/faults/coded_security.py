@@ -1,4 +1,4 @@
-"""Holds rows about who logs in: producers of one config, in one loop, in another, and in a forked child."""
+"""Holds rows about the user that logs in: producers of one config, in one loop, in another, and in a forked child."""
 
 from __future__ import annotations
 

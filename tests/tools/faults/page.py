@@ -18,7 +18,7 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs/topics/faults.md"
 _LONGEST = 110  # characters of a reason
 _SURVIVES = "yes"
 _NOT_ASKED = "-"
-_HEAD = """# Who survives what
+_HEAD = """# Faults and clients
 
 Each row is one thing that can go wrong between a producer and Kafka, told to a fake cluster (`aioproducer.testing.FakeCluster`) and put
 to a producer. **yes**: everything that must hold held. **no**: what did not. **-**: the row was not put to that client, as it is about

@@ -245,7 +245,7 @@ def test_a_fault_that_did_not_happen_is_told() -> None:
 
 
 class Indiscreet(Ours):
-    """Our producer over SASL_PLAINTEXT, whatever it is asked for. It starts after some attempts, or fails with its password as the reason."""
+    """Our producer, always over SASL_PLAINTEXT. It starts after some attempts, or fails with its password as the reason."""
 
     def __init__(self, attempts: int = 1, *, tells: bool = False) -> None:
         super().__init__()

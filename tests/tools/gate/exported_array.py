@@ -1,4 +1,4 @@
-"""Exports an array by the Arrow C data interface with ctypes alone: importing pyarrow starts threads, whose instructions are not counted."""
+"""Exports an array by the Arrow C data interface with ctypes alone: importing pyarrow starts threads, and their instructions are not counted."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 The producer is that of the tree on PYTHONPATH, which may be older: this file uses only its public names, `FakeCluster` and `JumpingLoop`.
 No workload depends on clocks, chance or the kernel: time jumps, the cluster is in memory, and both builds run the same event-loop
 iterations each time. `columns` is left out, with a line on standard error, in a tree whose `send_columns` reads every array with pyarrow:
-pyarrow starts threads, whose counts callgrind writes apart.
+pyarrow starts threads, and callgrind writes their counts apart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The mutants, as data: a name that says what goes wrong, the file, what stands there, what stands there instead, and who must notice."""
+"""The mutants, as data: a name that says what goes wrong, the file, what stands there, what stands there instead, and the tests that must notice."""
 
 from __future__ import annotations
 

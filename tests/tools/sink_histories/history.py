@@ -97,7 +97,7 @@ class _Query:
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        """Its error is looked at: that of a process that nobody waits for is nobody's."""
+        """Look at its error, as no code awaits the task of such a process."""
         self.background.discard(task)
         if not task.cancelled():
             task.exception()
@@ -213,7 +213,7 @@ class _Query:
 
 
 async def _run_life(query: _Query, life: Life, patience: float) -> None:
-    """One life, until it ends or nobody waits for it any longer: then it goes on beside the next one."""
+    """One life, until it ends or its patience is over: then it goes on beside the next one."""
     query.lives += 1
     task = query.spawn(query.life(life, query.lives))
     done, _ = await asyncio.wait([task], timeout=patience)

@@ -68,7 +68,7 @@ class Life:
         attempts: what each attempt of each task meets, by (task, attempt).
         twins: the tasks of which a second attempt begins beside the first.
         dies_after: seconds until the driver dies while its tasks run; 0: it does not.
-        patience: seconds until somebody starts another one beside it.
+        patience: seconds until another one is started beside it.
         pause: seconds before the next one starts.
     """
 

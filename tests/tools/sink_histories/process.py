@@ -25,7 +25,7 @@ class Process:
         dies_at: the number of the step at which it dies.
         stands_at: the number of the step at which it stands still, for `stands` seconds.
         loss: the chance that an answer is lost.
-        log: what happened, if somebody wants to know.
+        log: takes what happened; None: nothing does.
     """
 
     rng: random.Random

@@ -2,8 +2,8 @@
 
     python -m tests.tools.soak.client --bootstrap-server S --topic T [--rate 50000] [--every 5]
 
-Four tasks send, each at its part of the rate: records with a key, records without, `send_many`, and single records whose delivery is
-awaited. Their number does not change, so the loop has as many tasks at each sample. The last line is written after `flush`.
+Four tasks send, each at its part of the rate: records with a key, records without, `send_many`, and single records with an
+awaited delivery. Their number does not change, so the loop has as many tasks at each sample. The last line is written after `flush`.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Standalone:
 
     @property
     def worker_pids(self) -> list[int]:
-        """Return the process ids of the workers, whose children are the executors."""
+        """Return the process ids of the workers: their children are the executors."""
         return [process.pid for process in self._processes[1:]]
 
     async def __aenter__(self) -> Self:

@@ -72,7 +72,7 @@ async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], Non
 
 
 def main(words: Sequence[str]) -> int:
-    # in whatever way it is ended: processes that it started end with it
+    # in each way that it is ended: processes that it started end with it
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     if words[:1] == ["leak"]:

@@ -102,7 +102,7 @@ def _scripted() -> Iterator[Case]:
     # the same, but the next run has twelve tasks: it is refused, in words, and the run with six goes on
     refused = Run(options=_LONG, source_options=_TWELVE, after=_UNTIL_EXPIRED, dies=True, says=r"half committed.* 12 tasks")
     yield Case(name="layout", runs=(_ONE_ENDED, refused, Run(options=_LONG)))
-    # in time, the decided transactions are committed whatever the number of tasks
+    # in time, the decided transactions are committed for any number of tasks
     yield Case(name="layout_forward", runs=(dataclasses.replace(_ONE_ENDED, options=_LONG), Run(options=_LONG, source_options=_TWELVE)))
     # nothing of the batch was committed when all timed out: it is written again, in any layout
     decided = Run(options=_SHORT, faults=(at("decided", 2, "driver"),), dies=True)

@@ -1,4 +1,4 @@
-"""Faults at the named steps of a write, each once in the life of a query, whatever is started again meanwhile.
+"""Faults at the named steps of a write, each once in the life of a query, also if its programs are started again.
 
 A fault is noted in a file of the query's folder before it strikes. The file is created exclusively, so of two attempts of a task one is
 struck.
@@ -21,7 +21,7 @@ __all__ = ["Fault", "Injected", "Struck", "strike", "struck"]
 
 Deed: TypeAlias = Literal["raise", "kill", "driver", "sleep", "stop"]
 _LOG: Final = "faults.log"
-_UNTIL_KILLED: Final = 60.0  # seconds in which a process ends whose driver is gone
+_UNTIL_KILLED: Final = 60.0  # seconds in which a process without its driver ends
 
 
 class Injected(RuntimeError):
@@ -107,8 +107,8 @@ def _do(fault: Fault, driver: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "driver":
             os.kill(driver, signal.SIGKILL)
-            # nothing more happens here: who runs the query kills what the driver left
+            # nothing more happens here: the runner of the query kills what the driver left
             time.sleep(_UNTIL_KILLED)
-        # who runs the query stops it meanwhile, in the second case
+        # the runner of the query stops it meanwhile, in the second case
         case "sleep" | "stop":
             time.sleep(fault.seconds)

@@ -1,4 +1,4 @@
-"""The product's sink, whose writers run a query's faults at each step, and note what each batch came to."""
+"""The product's sink: its writers run a query's faults at each step, and note what each batch came to."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FaultySink(AioproducerSink):
 
 
 class FaultyWriter(StreamWriter):
-    """The product's writer, whose steps are struck."""
+    """The product's writer, with faults at its steps."""
 
     folder: str
     _batch: int | None = None

@@ -219,7 +219,7 @@ def once(spark: SparkSession, job: Job, folder: Path) -> Outcome:
         return outcome_of(query, time.monotonic() - began)
     except jvm_is_gone():
         raise
-    # whatever else it is, it is told
+    # any other error is an outcome
     except Exception as error:  # noqa: BLE001
         return Outcome(f"{type(error).__name__}: {error}"[:_WORDS] or "failed")
 
