@@ -47,7 +47,7 @@ class BatchSizing:
         loop_budget: counts the bytes that each batch takes.
         pool: `buffer_memory`.
         ratios: the compression ratios of topics: a batch takes records that should compress to `batch_size`.
-        shares: the quota of the memory that a partition may hold.
+        shares: the quota of the memory that a partition may hold; None: it may hold all.
 
     Attributes:
         limit: bytes of records in a batch of `batch_size`, or of `max_request_size` if that is less.
@@ -64,7 +64,7 @@ class BatchSizing:
         delivery_context: DeliveryContext,
         *,
         ratios: CompressionRatios,
-        shares: PartitionQuota,
+        shares: PartitionQuota | None,
     ) -> None:
         self._loop = loop
         self._loop_budget = loop_budget
@@ -124,12 +124,12 @@ class BatchSizing:
 
         That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it.
         """
-        batch, room = None, self.of(queue.topic)
-        if behind:
-            batch = self._open(queue, now_ms, room)
-        elif not self._thrift and self._pool.available >= self._plenty:
-            batch = self._open(queue, now_ms, room, ahead=room - self.first)
-        return batch if batch is not None else self.open(queue, now_ms, size)
+        if behind or (not self._thrift and self._pool.available >= self._plenty):
+            room = self.of(queue.topic)
+            batch = self._open(queue, now_ms, room, ahead=0 if behind else room - self.first)
+            if batch is not None:
+                return batch
+        return self.open(queue, now_ms, size)
 
     def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch:
         """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`)."""
@@ -139,7 +139,7 @@ class BatchSizing:
 
     def _open(self, queue: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0) -> ProducerBatch | None:
         """Open a batch of `room` bytes; `ahead`: bytes of it that this event-loop iteration perhaps does not fill."""
-        if self._shares.is_over(queue) or not self._take(room + BATCH_OVERHEAD):
+        if (self._shares is not None and self._shares.is_over(queue)) or not self._take(room + BATCH_OVERHEAD):
             return None
         return self._opened(queue, now_ms, room, ahead)
 
@@ -163,7 +163,7 @@ class BatchSizing:
         """Grow an open batch, up to `batch_size`. Returns False if it is full, its partition is full, or memory is short."""
         assert batch.open is not None
         left = self.of(batch.queue.topic) - batch.open.granted
-        if size > left or self._shares.is_over(batch.queue):
+        if size > left or (self._shares is not None and self._shares.is_over(batch.queue)):
             return False
         if self._thrift or not self._take(left):
             left = min(left, max(size, batch.open.granted))
@@ -200,7 +200,7 @@ class BatchSizing:
             return 0
         granted, queue = batch.open.granted, batch.queue
         left = min(_TIMES * granted if most is None else most, self._widest - granted)
-        if left <= 0 or not self._may_widen(queue.routing, left) or self._shares.is_over(queue):
+        if left <= 0 or not self._may_widen(queue.routing, left) or (self._shares is not None and self._shares.is_over(queue)):
             return 0
         return left if self._partition_queues.closes_at(batch) > self._loop.time() else 0
 

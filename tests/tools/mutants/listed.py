@@ -426,7 +426,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-rests-holds-up-nobody-at-all",
         "engine/append/admission.py",
-        " and not has_waiting and not self._waiters.has_unplaced",
+        " and not has_waiting and not has_unplaced",
         " and not has_waiting",
         ("tests/scenarios/test_tight_loops.py",),
     ),
