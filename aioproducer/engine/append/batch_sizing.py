@@ -83,7 +83,9 @@ class BatchSizing:
         # and it then counts the overhead of its records.
         self._plenty = config.buffer_memory + 1 if RECORD_OVERHEAD else config.buffer_memory // 2
         self._least = min(_LEAST, self.first)
-        # Batches that open with the least bytes, since memory was short: as many as `buffer_memory` holds.
+        # Batches of the least bytes that `buffer_memory` holds.
+        self._most_batches = config.buffer_memory // (self._least + BATCH_OVERHEAD)
+        # Batches that still open with few bytes, since memory was short. With many bytes each, some of thousands would take all memory.
         self._thrift = 0
 
     def of(self, topic: str) -> int:
@@ -135,29 +137,25 @@ class BatchSizing:
         """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`)."""
         room = min(self.limit, max(self.first, size))
         self._pool.take(room + BATCH_OVERHEAD)
-        return self._opened(queue, now_ms, room, 0)
+        batch = self._open(queue, now_ms, room, is_taken=True)
+        assert batch is not None
+        return batch
 
-    def _open(self, queue: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0) -> ProducerBatch | None:
-        """Open a batch of `room` bytes; `ahead`: bytes of it that this event-loop iteration perhaps does not fill."""
-        if (self._shares is not None and self._shares.is_over(queue)) or not self._take(room + BATCH_OVERHEAD):
-            return None
-        return self._opened(queue, now_ms, room, ahead)
+    def _open(self, queue: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0, is_taken: bool = False) -> ProducerBatch | None:
+        """Open a batch of `room` bytes. Returns None if memory is short, or the partition must not have more.
 
-    def _opened(self, queue: PartitionQueue, now_ms: int, room: int, ahead: int) -> ProducerBatch:
+        `ahead`: bytes of it that this event-loop iteration perhaps does not fill. `is_taken`: the caller has taken its memory.
+        """
         credit = room + BATCH_OVERHEAD
+        if not is_taken:
+            if self._shares is not None and self._shares.is_over(queue):
+                return None
+            if not self._pool.try_take(credit):
+                self._thrift = self._most_batches
+                return None
         self._loop_budget.spend(credit - ahead)
         result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, now_ms)
         return self._partition_queues.open(queue, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
-
-    def _take(self, credit: int) -> bool:
-        """Take `credit` bytes if so many are free. Returns False if not; batches then open with few bytes for a while.
-
-        With many bytes each, some of thousands of batches would take all memory.
-        """
-        if self._pool.try_take(credit):
-            return True
-        self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)
-        return False
 
     def grow(self, batch: ProducerBatch, size: int) -> bool:
         """Grow an open batch, up to `batch_size`. Returns False if it is full, its partition is full, or memory is short."""
@@ -165,7 +163,8 @@ class BatchSizing:
         left = self.of(batch.queue.topic) - batch.open.granted
         if size > left or (self._shares is not None and self._shares.is_over(batch.queue)):
             return False
-        if self._thrift or not self._take(left):
+        if self._thrift or not self._pool.try_take(left):
+            self._thrift = self._thrift or self._most_batches
             left = min(left, max(size, batch.open.granted))
             if not self._pool.try_take(left):
                 return False

@@ -534,8 +534,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "short-memory-is-spent-on-room-for-a-few",
         "engine/append/batch_sizing.py",
-        "self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)",
-        "pass",
+        "self._most_batches = config.buffer_memory // (self._least + BATCH_OVERHEAD)",
+        "self._most_batches = 0",
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
