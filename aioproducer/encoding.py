@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BYTES", "Encoding", "Encodings"]
 
-# Seconds after which a call is checked; `SlowCallbacks` decides.
-_LONG: Final = 0.1
-
 
 class Watch(Protocol):
     """Times the serializers: `SlowCallbacks`."""
@@ -27,8 +24,12 @@ class Watch(Protocol):
     def clock(self) -> Callable[[], float]:
         """Return the clock that it reads."""
 
-    def check(self, kind: str, began: float) -> None:
-        """Note that a call that began then has ended."""
+    @property
+    def slow_after(self) -> float:
+        """Return the seconds after which a call is slow."""
+
+    def note(self, kind: str, seconds: float) -> None:
+        """Note how long a call took."""
 
 
 class Encoding:
@@ -136,10 +137,11 @@ def _simple(step: Step) -> Callable[[str, Any, Watch], bytes]:
         try:
             encoded = function(value)
         except Exception as error:
-            watch.check("value_serializer", began)
+            watch.note("value_serializer", clock() - began)
             raise failure("value", topic, value, error) from error
-        if clock() - began > _LONG:
-            watch.check("value_serializer", began)
+        seconds = clock() - began
+        if seconds > watch.slow_after:
+            watch.note("value_serializer", seconds)
         return encoded if type(encoded) is bytes else finish("value", shape, topic, (), encoded)[0]
 
     return encode

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.encoding import BYTES
 from aioproducer.engine.append.chosen_build import FastPath, here
 from aioproducer.engine.append.send_many import SendMany
-from aioproducer.engine.append.thread_bridge import ThreadBridge, running_loop
+from aioproducer.engine.append.thread_bridge import ThreadBridge
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.shutdown import Shutdown
@@ -199,7 +199,7 @@ class Runtime:
 
     def check(self) -> None:
         """Raise unless records may be sent now, in this process and event loop."""
-        if self.is_forked:
+        if os.getpid() != self._pid:
             raise ProducerClosed(fork_safety.FORKED)
         shutdown = self.shutdown
         if shutdown.failure is not None:
@@ -215,7 +215,12 @@ class Runtime:
         self._check_loop()
 
     def _check_loop(self) -> None:
-        if running_loop() is not self.loop:
+        try:
+            is_here = asyncio.get_running_loop() is self.loop
+        # No loop runs in this thread.
+        except RuntimeError:
+            is_here = False
+        if not is_here:
             raise ProducerClosed(_OTHER_THREAD if self.from_thread.is_elsewhere() else _ELSEWHERE)
 
     @property

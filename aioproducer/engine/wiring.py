@@ -29,7 +29,6 @@ from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.unhandled_failures import UnhandledFailures
 from aioproducer.engine.gauges import Gauges
 from aioproducer.engine.memory.buffer_pool import BufferPool
-from aioproducer.engine.memory.partition_quota import PartitionQuota
 from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
 from aioproducer.engine.metadata.topic_expiry import TopicExpiryTask
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
+    from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
     from aioproducer.engine.sender.failed_batches import FailedBatches
     from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
@@ -153,7 +153,7 @@ def wire(
 
     # Appends
     checks = RecordValidation(config, PendingSend, delivery_context.watch.call)
-    shares = PartitionQuota(pool, partition_queues, is_bounded=config.circuit_breaker_class is not None)
+    shares = _partition_quota(pool, partition_queues) if config.circuit_breaker_class is not None else None
     room = BatchSizing(config, loop, loop_budget, partition_queues, pool, delivery_context, ratios=ratios, shares=shares)
     appender = Appender(context, fast_path, loop_budget, partition_queues, pool, delivery_context, room=room, shares=shares)
     requests = TopicRequests(
@@ -246,6 +246,13 @@ def wire(
 
 
 # What few producers have is imported for them alone.
+
+
+def _partition_quota(pool: BufferPool, partition_queues: PartitionQueues) -> PartitionQuota:
+    """Return the quota of the memory that a partition may hold, so that one that fails does not take all."""
+    from aioproducer.engine.memory.partition_quota import PartitionQuota  # noqa: PLC0415
+
+    return PartitionQuota(pool, partition_queues)
 
 
 def _circuit_break_manager(

@@ -18,6 +18,8 @@ PAGE: Final = re.compile(
     r"https://docs\.python\.org/3/c-api/\w+\.html#[\w.-]+|https://cython\.readthedocs\.io/en/latest/src/\w+/\w+\.html(?:#[\w-]+)?"
     # A processor's instruction for CRC-32C, where the compiler has it.
     r"|https://gcc\.gnu\.org/onlinedocs/gcc/[\w-]+\.html|https://arm-software\.github\.io/acle/main/acle\.html"
+    # Linux's clocks, where the system has them.
+    r"|https://man7\.org/linux/man-pages/man2/clock_gettime\.2\.html"
 )
 FORBIDDEN: Final = re.compile(
     r"tp_[a-z_]+ *=|am_send|vectorcall|func_code|ml_doc|_Py_|PyObject_GC_(New|Del|Track)|PyThreadState|prefetch|__class__ *="

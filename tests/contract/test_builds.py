@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import time
 from collections import UserList
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from aioproducer import Producer, UsageError
 from aioproducer.core import partitioner
+from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.errors import DeliveryError, Persisted
 from aioproducer.records.record_batch import encode_headers
 from aioproducer.records.varints import TABLE
@@ -461,6 +463,38 @@ async def test_a_partition_a_time_and_headers_go_the_fast_way(build: Any, dress:
         assert (record.key, record.value) == (dress.get("key"), b"v")
         assert [(name, value and bytes(value)) for name, value in record.headers] == list(dress.get("headers", ()))
         assert record.timestamp_ms == dress.get("timestamp_ms", record.timestamp_ms)
+
+
+@on_both
+@pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["key", "value"])
+async def test_only_a_slow_serializer_is_named(build: Any, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In real time, which the compiled build reads otherwise than a simulation's: one slow call is named, and no slow code around it."""
+
+    def hold() -> None:
+        end = time.monotonic() + 0.15
+        while time.monotonic() < end:
+            pass
+
+    def serialize(given: bytes) -> bytes:
+        if given == b"slow":
+            hold()
+        return given
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", 1)
+        options: Any = {f"{what}_serializer": serialize}
+        async with producer_on(build)(**cluster.client_options, **options, linger_ms=1_000) as producer:
+            await producer.send("orders", b"opens a batch")
+            producer._fast_path.watch = SlowCallbacks(asyncio.get_running_loop().time, slow_after=0.1)
+            with mock.patch.object(producer._fast_path, "slowly", side_effect=AssertionError("it went the slow way")):
+                await producer.send("orders", b"v", b"k")
+                hold()
+                await producer.send("orders", b"v", b"k")
+                assert caplog.messages == []
+                await producer.send("orders", b"slow", b"slow")
+            [message] = caplog.messages
+            assert message.startswith(f"{what}_serializer held the event loop for ")
 
 
 @pytest.mark.asyncio

@@ -20,7 +20,6 @@ from aioproducer.engine.delivery._records_builder cimport MemoryRecordsBuilder, 
 from aioproducer import serializers
 from aioproducer.encoding import BYTES
 from aioproducer.engine.append import fast_path as twin
-from aioproducer.engine.observability import slow_callbacks
 from aioproducer.record_validation import header_pairs
 
 __all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "FastPath", "Steps", "here", "murmur2"]
@@ -33,6 +32,27 @@ cdef extern from *:
     """
     const uint32_t SOURCE_CRC
 
+cdef extern from *:
+    """
+    #include <time.h>
+    #ifdef CLOCK_MONOTONIC_COARSE
+    #define HAS_TICKS 1
+    static double ticked(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    }
+    #else
+    #define HAS_TICKS 0
+    static double ticked(void) { return 0.0; }
+    #endif
+    """
+    # There is a monotonic clock that the kernel's timer moves every few milliseconds. To read it takes a sixth of `time.monotonic`, which
+    # asks the processor. Linux has it.
+    const bint HAS_TICKS
+    # Return its seconds.
+    double ticked() noexcept nogil
+
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
@@ -44,7 +64,6 @@ Begun = twin.Begun
 
 cdef Py_ssize_t _SLICE_RECORDS = SLICE_RECORDS
 cdef bytes _NO_HEADERS = b"\0"
-cdef double _LONG = slow_callbacks.LONG
 cdef int _OF_VALUE = serializers.OF_VALUE
 cdef int _OF_RECORD = serializers.OF_RECORD
 
@@ -187,6 +206,10 @@ cdef class FastPath:
     cdef object timed_by, clock
     cdef public Py_ssize_t taken
     cdef public bint takes_headers
+    # Seconds after which a serializer is slow.
+    cdef double slow_after
+    # Serializers are timed by `ticked`.
+    cdef bint is_ticked
     # 0 for no thread: no thread has that id.
     cdef unsigned long thread
 
@@ -217,7 +240,9 @@ cdef class FastPath:
     @watch.setter
     def watch(self, watch):
         self.timed_by = watch
-        self.clock = watch.clock
+        self.clock, self.slow_after = watch.clock, watch.slow_after
+        # A virtual clock moves only when it is told to.
+        self.is_ticked = HAS_TICKS and watch.is_real
 
     def append(self, topic, value, key, partition, timestamp_ms, headers, encoding=None):
         """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
@@ -290,12 +315,12 @@ cdef class FastPath:
 
     cdef object encoded(self, Step step, object topic, object headers, object value):
         """Return what a serializer makes of a key or value, which is not None."""
-        cdef double began
+        cdef double began, seconds
         if step.function is None:
             return value if PyBytes_CheckExact(value) else serializers.as_bytes(step.what, topic, value)
         if step.kind is not None and type(value) is not step.kind and not isinstance(value, step.kind):
             raise serializers.mistyped(step.what, step.kind, topic, value)
-        began = self.clock()
+        began = self.now_s()
         try:
             if step.shape == _OF_VALUE:
                 made = step.function(value)
@@ -304,11 +329,16 @@ cdef class FastPath:
             else:
                 made = step.function(value, headers)
         except Exception as error:
-            self.timed_by.check(step.name, began)
+            self.timed_by.note(step.name, self.now_s() - began)
             raise serializers.failure(step.what, topic, value, error) from error
-        if <double>self.clock() - began > _LONG:
-            self.timed_by.check(step.name, began)
+        seconds = self.now_s() - began
+        if seconds > self.slow_after:
+            self.timed_by.note(step.name, seconds)
         return made
+
+    cdef inline double now_s(self) except? -1.0:
+        """Return the time by which serializers are timed, in seconds."""
+        return ticked() if self.is_ticked else self.clock()
 
     cdef Delivery append_plain(self, object routing, object value, object key):
         cdef object queue, now_ms

@@ -200,13 +200,18 @@ class Admission:
         self._update_fast_path()
         return record
 
-    def _update_fast_path(self) -> None:
-        """Open the fast path if no send is to be served before a new one, else close it. Once none waits, batches may linger again."""
-        has_waiting = self._pool.has_waiting
+    def _update_fast_path(self, *, none_waits: bool = False) -> None:
+        """Open the fast path if no send is to be served before a new one, else close it. Once none waits, batches may linger again.
+
+        `none_waits`: the caller has just asked, and no send waits for memory.
+        """
+        has_waiting = not none_waits and self._pool.has_waiting
         if self._partition_queues.ready.memory_is_short and not has_waiting:
             self._recorder.memory(self._loop.time(), is_short=False)
             self._partition_queues.linger_again()
-        is_open = self._may_be_fast and not has_waiting and not self._waiters.has_unplaced and not self.topics.held
+        # Mostly no record is unplaced, and each drain asks.
+        has_unplaced = self._waiters.unplaced is not None and self._waiters.has_unplaced
+        is_open = self._may_be_fast and not has_waiting and not has_unplaced and not self.topics.held
         if self._transaction is not None:
             is_open = is_open and self._transaction.is_open
         self._fast_path.fast = self._partition_queues.routings if is_open else {}
@@ -239,7 +244,7 @@ class Admission:
                     self._next_turn()
             self._update_fast_path()
             return
-        self._update_fast_path()
+        self._update_fast_path(none_waits=True)
         if goes_on:
             self.go_on()
         if self._waiters.waiting:
@@ -355,8 +360,9 @@ class Admission:
 
     def freed(self, queue: PartitionQueue) -> None:
         """Notify the wait queues of partitions that may hold more, since `queue` holds less memory than before."""
-        for eased in self._appender.shares.eased(queue):
-            self.notify(eased)
+        if self._appender.shares is not None:
+            for eased in self._appender.shares.eased(queue):
+                self.notify(eased)
 
     def notify(self, queue: PartitionQueue) -> None:
         """Notify the wait queue of a partition: its records may be appended there or elsewhere."""

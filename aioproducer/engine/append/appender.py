@@ -58,7 +58,7 @@ class Appender:
         fast_path: gives the time of the event-loop iteration.
         loop_budget: counts the bytes that each append takes.
         pool: `buffer_memory`.
-        shares: the quota of the memory that a partition may hold.
+        shares: the quota of the memory that a partition may hold; None: it may hold all, as there is no circuit breaker.
 
     Attributes:
         fast_path, partition_queues, pool, shares: as given.
@@ -78,7 +78,7 @@ class Appender:
         delivery_context: DeliveryContext,
         *,
         room: BatchSizing,
-        shares: PartitionQuota,
+        shares: PartitionQuota | None,
     ) -> None:
         config, loop = context.config, context.loop
         # The timestamp of pending sends while they are served, else 0. A clock read for each would cost a microsecond.
@@ -99,10 +99,9 @@ class Appender:
         # Bytes of one share of the sticky partition.
         self._share_unit = room.limit + BATCH_OVERHEAD
         self.shares = shares
-        self._has_breaker = config.circuit_breaker_class is not None
         self._policy = config.circuit_breaker_keyed_policy
         self.is_kafkas: bool = self._partitioner is None and not self._ignores_keys
-        is_told = self._has_breaker and self._policy == FAIL_FAST
+        is_told = shares is not None and self._policy == FAIL_FAST
         self._windows = ColumnBatches(
             loop, partition_queues, pool, shares, delivery_context, sticky=self._sticky_now, room=room.of_rows, is_told=is_told
         )
@@ -278,7 +277,7 @@ class Appender:
         assert whole is not None
         if queue.is_avoided and self._policy == FAIL_FAST:
             raise wait_reasons.unavailable(queue, "The batch was not queued.")
-        if self.shares.is_over(queue):
+        if self.shares is not None and self.shares.is_over(queue):
             record.behind = queue
             return None
         if not self.pool.try_take(record.size):
@@ -300,7 +299,7 @@ class Appender:
     def _sticky_now(self, routing: TopicRouting, size: int) -> PartitionQueue:
         """Return the partition for `size` bytes without a key that are queued at once."""
         queue = self._sticky(routing, size)
-        if self.shares.is_over(queue):
+        if self.shares is not None and self.shares.is_over(queue):
             queue = self._sticky(routing, size)
         return _least_bad(self._chance(), routing) if queue.is_full else queue
 
@@ -313,7 +312,7 @@ class Appender:
             return True
         if keyed and len(routing.queues) > _MOST_BATCHES:
             return False
-        return not self._has_breaker or self._policy == STRICT or not any(queue.is_avoided for queue in routing.queues)
+        return self.shares is None or self._policy == STRICT or not any(queue.is_avoided for queue in routing.queues)
 
     # The fast path, and bulk appends
 
@@ -386,7 +385,7 @@ class Appender:
         Other records wait for full partitions, and bulk records that were queued now would be ahead of those.
         """
         while (target := self._sticky(routing, size)).current is None and not target.is_full:
-            if not self.shares.is_over(target):
+            if self.shares is None or not self.shares.is_over(target):
                 return target
         return target if target.current is not None else None
 
@@ -399,11 +398,12 @@ class Appender:
 
     def takes_freely(self, routing: TopicRouting, queues: Collection[PartitionQueue]) -> bool:
         """Return whether no record for `queues` has to wait for its partition or go elsewhere; an empty one means the sticky partitions."""
-        if not self._has_breaker:
+        shares = self.shares
+        if shares is None:
             return True
         if not queues:
             return any(map(self.partition_queues.availability.is_usable, map(routing.queues.__getitem__, routing.available[:1])))
-        return not any(self.shares.is_over(queue) or (queue.is_avoided and self._policy != STRICT) for queue in queues)
+        return not any(shares.is_over(queue) or (queue.is_avoided and self._policy != STRICT) for queue in queues)
 
 
 def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioners.Choose) -> int:

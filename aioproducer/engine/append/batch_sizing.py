@@ -47,7 +47,7 @@ class BatchSizing:
         loop_budget: counts the bytes that each batch takes.
         pool: `buffer_memory`.
         ratios: the compression ratios of topics: a batch takes records that should compress to `batch_size`.
-        shares: the quota of the memory that a partition may hold.
+        shares: the quota of the memory that a partition may hold; None: it may hold all.
 
     Attributes:
         limit: bytes of records in a batch of `batch_size`, or of `max_request_size` if that is less.
@@ -64,7 +64,7 @@ class BatchSizing:
         delivery_context: DeliveryContext,
         *,
         ratios: CompressionRatios,
-        shares: PartitionQuota,
+        shares: PartitionQuota | None,
     ) -> None:
         self._loop = loop
         self._loop_budget = loop_budget
@@ -83,7 +83,9 @@ class BatchSizing:
         # and it then counts the overhead of its records.
         self._plenty = config.buffer_memory + 1 if RECORD_OVERHEAD else config.buffer_memory // 2
         self._least = min(_LEAST, self.first)
-        # Batches that open with the least bytes, since memory was short: as many as `buffer_memory` holds.
+        # Batches of the least bytes that `buffer_memory` holds.
+        self._most_batches = config.buffer_memory // (self._least + BATCH_OVERHEAD)
+        # Batches that still open with few bytes, since memory was short. With many bytes each, some of thousands would take all memory.
         self._thrift = 0
 
     def of(self, topic: str) -> int:
@@ -124,48 +126,45 @@ class BatchSizing:
 
         That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it.
         """
-        batch, room = None, self.of(queue.topic)
-        if behind:
-            batch = self._open(queue, now_ms, room)
-        elif not self._thrift and self._pool.available >= self._plenty:
-            batch = self._open(queue, now_ms, room, ahead=room - self.first)
-        return batch if batch is not None else self.open(queue, now_ms, size)
+        if behind or (not self._thrift and self._pool.available >= self._plenty):
+            room = self.of(queue.topic)
+            batch = self._open(queue, now_ms, room, ahead=0 if behind else room - self.first)
+            if batch is not None:
+                return batch
+        return self.open(queue, now_ms, size)
 
     def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch:
         """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`)."""
         room = min(self.limit, max(self.first, size))
         self._pool.take(room + BATCH_OVERHEAD)
-        return self._opened(queue, now_ms, room, 0)
+        batch = self._open(queue, now_ms, room, is_taken=True)
+        assert batch is not None
+        return batch
 
-    def _open(self, queue: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0) -> ProducerBatch | None:
-        """Open a batch of `room` bytes; `ahead`: bytes of it that this event-loop iteration perhaps does not fill."""
-        if self._shares.is_over(queue) or not self._take(room + BATCH_OVERHEAD):
-            return None
-        return self._opened(queue, now_ms, room, ahead)
+    def _open(self, queue: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0, is_taken: bool = False) -> ProducerBatch | None:
+        """Open a batch of `room` bytes. Returns None if memory is short, or the partition must not have more.
 
-    def _opened(self, queue: PartitionQueue, now_ms: int, room: int, ahead: int) -> ProducerBatch:
+        `ahead`: bytes of it that this event-loop iteration perhaps does not fill. `is_taken`: the caller has taken its memory.
+        """
         credit = room + BATCH_OVERHEAD
+        if not is_taken:
+            if self._shares is not None and self._shares.is_over(queue):
+                return None
+            if not self._pool.try_take(credit):
+                self._thrift = self._most_batches
+                return None
         self._loop_budget.spend(credit - ahead)
         result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, now_ms)
         return self._partition_queues.open(queue, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
-
-    def _take(self, credit: int) -> bool:
-        """Take `credit` bytes if so many are free. Returns False if not; batches then open with few bytes for a while.
-
-        With many bytes each, some of thousands of batches would take all memory.
-        """
-        if self._pool.try_take(credit):
-            return True
-        self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)
-        return False
 
     def grow(self, batch: ProducerBatch, size: int) -> bool:
         """Grow an open batch, up to `batch_size`. Returns False if it is full, its partition is full, or memory is short."""
         assert batch.open is not None
         left = self.of(batch.queue.topic) - batch.open.granted
-        if size > left or self._shares.is_over(batch.queue):
+        if size > left or (self._shares is not None and self._shares.is_over(batch.queue)):
             return False
-        if self._thrift or not self._take(left):
+        if self._thrift or not self._pool.try_take(left):
+            self._thrift = self._thrift or self._most_batches
             left = min(left, max(size, batch.open.granted))
             if not self._pool.try_take(left):
                 return False
@@ -200,7 +199,7 @@ class BatchSizing:
             return 0
         granted, queue = batch.open.granted, batch.queue
         left = min(_TIMES * granted if most is None else most, self._widest - granted)
-        if left <= 0 or not self._may_widen(queue.routing, left) or self._shares.is_over(queue):
+        if left <= 0 or not self._may_widen(queue.routing, left) or (self._shares is not None and self._shares.is_over(queue)):
             return 0
         return left if self._partition_queues.closes_at(batch) > self._loop.time() else 0
 

@@ -51,6 +51,7 @@ class ColumnBatches:
     """Queues the windows of one producer in its partition queues.
 
     Args:
+        shares: the quota of the memory that a partition may hold; None: it may hold all.
         sticky: returns the partition for so many bytes without a key, of a topic routing.
         room: returns the bytes of records in a batch, for a topic routing and the bytes of a window.
         is_told: a window for an avoided partition fails at once.
@@ -61,7 +62,7 @@ class ColumnBatches:
         loop: GuardedLoop,
         partition_queues: PartitionQueues,
         pool: BufferPool,
-        shares: PartitionQuota,
+        shares: PartitionQuota | None,
         delivery_context: DeliveryContext,
         *,
         sticky: Callable[[TopicRouting, int], PartitionQueue],
@@ -90,7 +91,7 @@ class ColumnBatches:
         for queue in queues:
             if queue.is_avoided and self._is_told:
                 raise wait_reasons.unavailable(queue, "Its rows were not queued.")
-        record.behind = next(filter(self._shares.is_over, queues), None)
+        record.behind = next(filter(self._shares.is_over, queues), None) if self._shares is not None else None
         room = self._room(routing, window.size)
         if record.behind is not None or min(window.need(room), self._pool.size) > self._pool.available:
             return None

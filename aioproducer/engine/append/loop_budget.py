@@ -106,10 +106,8 @@ class LoopBudget:
         self._taker, self._pauses = task, False
         self._count = 0
         self._began_at = now
-        self._look_after(min(self._first, self._most))
-
-    def _look_after(self, records: int) -> None:
-        self._looked_at = self._asked_at = self._fast_path.taken = SLICE_RECORDS - records
+        # The fast path asks when it has taken `SLICE_RECORDS`.
+        self._looked_at = self._asked_at = self._fast_path.taken = SLICE_RECORDS - min(self._first, self._most)
 
     def end(self) -> None:
         """End this drain interval, regardless of its bytes: the task continues in the next one."""
@@ -136,7 +134,7 @@ class LoopBudget:
             self._looked_at = self._fast_path.taken
             self._first = max(min(_FIRST, int(self._count * self._seconds / seconds)), 1) if seconds > 0 else _FIRST
             return True
-        self._look_after(more)
+        self._looked_at = self._asked_at = self._fast_path.taken = SLICE_RECORDS - more
         return False
 
     @property

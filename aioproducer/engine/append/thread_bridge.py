@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.memory.wait_queue import PendingSend
 
-__all__ = ["FromThread", "ThreadBridge", "ThreadDelivery", "running_loop"]
+__all__ = ["FromThread", "ThreadBridge", "ThreadDelivery"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -217,7 +217,7 @@ class ThreadBridge:
         Raises:
             TimeoutError: the loop did not answer within some seconds: something holds it.
         """
-        is_here = threading.get_ident() == self._thread or running_loop() is self._loop
+        is_here = threading.get_ident() == self._thread or _running_loop() is self._loop
         if self._is_forked or is_here or not self._loop.is_running():
             return question()
         answer: Future[T] = Future()
@@ -307,7 +307,7 @@ class ThreadBridge:
         self._take_some(len(self._queue))
 
 
-def running_loop() -> AbstractEventLoop | None:
+def _running_loop() -> AbstractEventLoop | None:
     """Return the event loop that runs in this thread, or None."""
     try:
         return asyncio.get_running_loop()

@@ -24,18 +24,13 @@ _SLACK: Final = 16
 
 
 class PartitionQuota:
-    """Holds the full partitions of one producer.
+    """Holds the full partitions of one producer with a circuit breaker. Without one there is no quota, and no partition is ever full."""
 
-    Args:
-        is_bounded: there is a circuit breaker; without one no partition is ever full.
-    """
+    __slots__ = ("_full", "_partition_queues", "_pool", "_queues", "_ties")
 
-    __slots__ = ("_full", "_is_bounded", "_partition_queues", "_pool", "_queues", "_ties")
-
-    def __init__(self, pool: BufferPool, partition_queues: PartitionQueues, *, is_bounded: bool) -> None:
+    def __init__(self, pool: BufferPool, partition_queues: PartitionQueues) -> None:
         self._pool = pool
         self._partition_queues = partition_queues
-        self._is_bounded = is_bounded
         # The full partitions.
         self._queues: dict[PartitionQueue, None] = {}
         # A heap of them by the bytes that each held when it was last checked. Since then it holds no more than that.
@@ -44,7 +39,7 @@ class PartitionQuota:
 
     def is_over(self, queue: PartitionQueue) -> bool:
         """Return whether a partition gets no more bytes for now. If so, it is avoided from now on."""
-        if self._is_bounded and not queue.is_full and 0 < queue.bytes >= self._pool.available:
+        if not queue.is_full and 0 < queue.bytes >= self._pool.available:
             self._partition_queues.fill(queue)
             self._keep(queue)
         return queue.is_full

@@ -28,16 +28,21 @@ class SlowCallbacks:
 
     Args:
         clock: returns the time in seconds.
+        slow_after: seconds after which a call is slow.
 
     Attributes:
+        is_real: it is the time of `time.monotonic`; False: it is a clock of its own, such as a simulation's.
         clock: the same time, as cheaply as there is a clock for it.
+        slow_after: as given.
     """
 
-    __slots__ = ("_told", "clock")
+    __slots__ = ("_told", "clock", "is_real", "slow_after")
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        # asyncio's own `time` calls this one.
-        self.clock: Callable[[], float] = time.monotonic if getattr(clock, "__func__", None) is BaseEventLoop.time else clock
+    def __init__(self, clock: Callable[[], float], slow_after: float = LONG) -> None:
+        # asyncio's own `time` calls `time.monotonic`.
+        self.is_real: bool = getattr(clock, "__func__", None) is BaseEventLoop.time
+        self.clock: Callable[[], float] = time.monotonic if self.is_real else clock
+        self.slow_after: float = slow_after
         self._told: dict[str, float] = {}
 
     def over(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,8 +54,9 @@ class SlowCallbacks:
             try:
                 return function(*args)
             finally:
-                if clock() - began > LONG:
-                    self._tell(kind, clock() - began)
+                seconds = clock() - began
+                if seconds > self.slow_after:
+                    self.note(kind, seconds)
 
         return watched
 
@@ -60,15 +66,12 @@ class SlowCallbacks:
         try:
             return function(*args)
         finally:
-            self.check(kind, began)
+            self.note(kind, self.clock() - began)
 
-    def check(self, kind: str, began: float) -> None:
-        """Log a warning about a call that began then, if it was slow."""
-        seconds = self.clock() - began
-        if seconds > LONG:
-            self._tell(kind, seconds)
-
-    def _tell(self, kind: str, seconds: float) -> None:
+    def note(self, kind: str, seconds: float) -> None:
+        """Log a warning about a call that took so long, if it was slow, and if the last one of its kind is some time ago."""
+        if seconds <= self.slow_after:
+            return
         now = self.clock()
         if now - self._told.get(kind, -_WARN_EVERY) < _WARN_EVERY:
             return

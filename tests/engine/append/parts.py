@@ -68,7 +68,7 @@ class Parts:
         )
         context = chosen_build.DeliveryContext(self.clock, lambda _error, _count: None, lambda: NOW_MS / 1000)
         self.context = context
-        self.quota = PartitionQuota(self.pool, self.queues, is_bounded=self.config.circuit_breaker_class is not None)
+        self.quota = PartitionQuota(self.pool, self.queues) if self.config.circuit_breaker_class is not None else None
         self.ratios = CompressionRatios()
         parts: Any = (self.budget, self.queues, self.pool, context)
         self.sizing = BatchSizing(self.config, self.clock, *parts, ratios=self.ratios, shares=self.quota)

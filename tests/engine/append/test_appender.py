@@ -86,8 +86,21 @@ def test_a_full_partition_holds_up_its_own_records_alone() -> None:
     assert other.current is not None
     for batch in queue.closed:
         parts.pool.release(-batch.hold(0))
+    assert parts.quota is not None
     assert list(parts.quota.eased(queue)) == [queue]
     assert parts.appender.place(record, parts.routing) is not None, "it was eased: the record's turn has come"
+    assert record.behind is None
+
+
+def test_without_a_breaker_one_partition_takes_all_memory() -> None:
+    """As in Java: it is never full, and its records wait for memory with all others."""
+    parts = Parts(1, 1, **SMALL, buffer_memory=16_384)
+    queue = parts.routing.by_key[b"k"]
+    record = parts.record(b"v" * 900, b"k")
+    while parts.appender.place(record, parts.routing) is not None:
+        record = parts.record(b"v" * 900, b"k")
+    assert queue.bytes > parts.pool.size // 2
+    assert not queue.is_full
     assert record.behind is None
 
 

@@ -15,13 +15,13 @@ from aioproducer.engine.memory.partition_quota import PartitionQuota
 class Memory:
     """1000 bytes and six partitions."""
 
-    def __init__(self, *, is_bounded: bool = True) -> None:
+    def __init__(self) -> None:
         self.pool = BufferPool(1000)
         partition_queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
         self.routing = TopicRouting("orders", b"", partition_queues.availability)
         self.queues = [PartitionQueue(self.routing, number, 1, None) for number in range(6)]
         self.routing.queues += self.queues
-        self.shares = PartitionQuota(self.pool, partition_queues, is_bounded=is_bounded)
+        self.shares = PartitionQuota(self.pool, partition_queues)
 
     def take(self, number: int, size: int) -> None:
         self.pool.take(size)
@@ -67,14 +67,6 @@ def test_a_partition_is_eased_when_others_give_back() -> None:
     assert memory.shares.is_over(memory.queues[1])
     assert memory.give(0, 70) == []
     assert memory.give(0, 10) == [1]
-
-
-def test_without_a_breaker_nobody_is_full() -> None:
-    """As in Java, one partition may take all."""
-    memory = Memory(is_bounded=False)
-    memory.take(0, 1000)
-    assert not memory.shares.is_over(memory.queues[0])
-    assert memory.give(0, 1000) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 300), st.booleans()), max_size=200))

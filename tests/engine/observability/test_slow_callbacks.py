@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,3 +60,15 @@ def test_not_every_time(caplog: pytest.LogCaptureFixture) -> None:
         time.takes(1)()
     time.takes(1, kind="another")()
     assert [re.split(" held", record.getMessage())[0] for record in caplog.records] == ["a thing"] * 3 + ["another"]
+
+
+def test_only_asyncios_own_clock_is_the_real_one() -> None:
+    """Another clock, a simulation's for example, is read as it is."""
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        real = SlowCallbacks(loop.time)
+    assert real.is_real
+    assert real.clock is time.monotonic
+    with contextlib.closing(JumpingLoop()) as loop:
+        virtual = SlowCallbacks(loop.time)
+        assert not virtual.is_real
+        assert virtual.clock() == loop.time()

@@ -426,7 +426,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-rests-holds-up-nobody-at-all",
         "engine/append/admission.py",
-        " and not has_waiting and not self._waiters.has_unplaced",
+        " and not has_waiting and not has_unplaced",
         " and not has_waiting",
         ("tests/scenarios/test_tight_loops.py",),
     ),
@@ -534,8 +534,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "short-memory-is-spent-on-room-for-a-few",
         "engine/append/batch_sizing.py",
-        "self._thrift = self._pool.size // (self._least + BATCH_OVERHEAD)",
-        "pass",
+        "self._most_batches = config.buffer_memory // (self._least + BATCH_OVERHEAD)",
+        "self._most_batches = 0",
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
