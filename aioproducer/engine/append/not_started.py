@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.append.chosen_build import FastPath
+from aioproducer.engine.append.chosen_build import EncodingFastPath, FastPath
 from aioproducer.errors import ProducerClosed
 
 if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
     from aioproducer.engine.delivery.chosen_build import Delivery
 
 __all__ = ["NOT_STARTED", "closed_path"]
@@ -26,8 +27,9 @@ def _send_now(*_record: Any) -> Delivery:
     raise ProducerClosed(NOT_STARTED)
 
 
-def closed_path() -> FastPath:
-    """Return a path on which every send raises ProducerClosed."""
-    path = FastPath(lambda: 0, _send)
+def closed_path(config: ProducerConfig) -> FastPath:
+    """Return a fast path for a producer with these options, on which every send raises ProducerClosed until its engine opens it."""
+    has_serializers = config.key_serializer is not None or config.value_serializer is not None
+    path = (EncodingFastPath if has_serializers else FastPath)(lambda: 0, _send)
     path.now = _send_now
     return path
