@@ -15,6 +15,7 @@ from aioproducer.encoding import BYTES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aioproducer.core.partition_queues import TopicRouting
     from aioproducer.encoding import Encoding
     from aioproducer.engine.delivery.delivery import Delivery
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
@@ -29,21 +30,23 @@ here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 
 SLICE_BYTES: Final = 98_304
 # Records that one task sends before it waits for the event loop, regardless of their bytes.
 SLICE_RECORDS: Final = 512
-_PLAIN_KEYS: Final = frozenset({bytes, type(None)})
+_PLAIN_KEYS: Final = (type(None), bytes)
 
 
 class Begun(NamedTuple):
-    """Holds what the fast path did for a record that it then left to the slow path: a serializer is called once for a record.
+    """Holds what the fast path did for a record that it then left to the slow path: the user's functions are called once for a record.
 
     Attributes:
-        given: the value and the key of the call.
+        given: the value and the key of the call, or of the record that the interceptors made of it.
         value, key, headers: the record's now, encoded.
+        chosen: the topic routing that the user's partitioner was given, and the partition that it chose; None: it was not called.
     """
 
     given: tuple[Any, Any]
     value: bytes | None
     key: bytes | None
     headers: Headers
+    chosen: tuple[TopicRouting, int] | None = None
 
 
 class FastPath:
@@ -58,6 +61,7 @@ class FastPath:
         tick: called by the first send of an iteration: returns its time, and schedules a drain at its end.
         takes_headers: records may have headers; the compiled twin takes these on the fast path.
         make_room: returns the partition with bytes left for a plain record that did not fit; None: the record takes the slow path.
+            Without a routing as its first argument, that is the partition that did not take it.
         encodings: how keys and values become bytes by the options, by topic; None: they are bytes.
         watch: times the serializers.
         begun: the record that the last call encoded, and left to the slow path; None: there is none.
@@ -130,19 +134,26 @@ class FastPath:
         """
         try:
             # Asked before a serializer is called, and again after it, which may have sent, too.
-            is_open = topic in self.fast and here() == self.here and self.taken < SLICE_RECORDS
+            if partition is not None or timestamp_ms is not None or headers or topic not in self.fast or here() != self.here:
+                return None
         except (TypeError, RuntimeError):
             return None
-        is_plain = partition is None and timestamp_ms is None and not headers and value is not None and type(key) in _PLAIN_KEYS
-        if not is_open or not is_plain or encoding is None or (encode := encoding.encode_simple) is None:
-            return self._append_any(topic, value, key, partition, timestamp_ms, headers, encoding)
+        if (
+            encoding is None
+            or (encode := encoding.encode_simple) is None
+            or value is None
+            or type(key) not in _PLAIN_KEYS
+            or self.taken >= SLICE_RECORDS
+        ):
+            return self._append_any(topic, value, key, headers, encoding)
         encoded = encode(topic, value, self.watch)
         # What `append` does with bytes: another call would cost a tenth of the send.
         try:
             routing = self.fast[topic]
             queue = routing.sticky if key is None else routing.by_key[key]
+            now_ms = self.turn_ms or self.tick()
             self.taken += 1
-            delivery: Delivery | None = queue.open.append(self.turn_ms or self.tick(), key, encoded)
+            delivery: Delivery | None = queue.open.append(now_ms, key, encoded)
         except (KeyError, AttributeError):
             delivery = None
         return delivery if delivery is not None else self._append_again(topic, value, key, encoded)
@@ -154,16 +165,13 @@ class FastPath:
             self.begun = Begun((value, key), encoded, key, ())
         return delivery
 
-    def _append_any(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
-    ) -> Delivery | None:
+    def _append_any(self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding | None) -> Delivery | None:
         """Encode a record and append it, if its encoders are prepared."""
         if encoding is None:
             encoding = BYTES if self.encodings is None else self.encodings.get(topic)
         if encoding is BYTES:
-            return FastPath.append(self, topic, value, key, partition, timestamp_ms, headers)
-        is_plain = partition is None and timestamp_ms is None and not headers
-        if encoding is None or not is_plain or topic not in self.fast or here() != self.here or not encoding.is_current():
+            return FastPath.append(self, topic, value, key, None, None, ())
+        if encoding is None or not encoding.is_current():
             return None
         encoded, encoded_key, changed = encoding.encode(topic, value, key, () if headers is None else headers, self.watch.call)
         delivery = None if changed else FastPath.append(self, topic, encoded, encoded_key, None, None, ())

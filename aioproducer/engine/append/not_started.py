@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.delivery.chosen_build import Delivery
 
-__all__ = ["NOT_STARTED", "closed_path"]
+__all__ = ["NOT_STARTED", "closed_path", "has_hooks"]
 
 NOT_STARTED: Final = "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
 
@@ -29,7 +29,20 @@ def _send_now(*_record: Any) -> Delivery:
 
 def closed_path(config: ProducerConfig) -> FastPath:
     """Return a fast path for a producer with these options, on which every send raises ProducerClosed until its engine opens it."""
-    has_serializers = config.key_serializer is not None or config.value_serializer is not None
-    path = (EncodingFastPath if has_serializers else FastPath)(lambda: 0, _send)
+    path = _kind_of(config)(lambda: 0, _send)
     path.now = _send_now
     return path
+
+
+def has_hooks(config: ProducerConfig) -> bool:
+    """Return whether a producer has a `HookedFastPath`."""
+    return bool(config.interceptors) or config.partitioner is not None
+
+
+def _kind_of(config: ProducerConfig) -> type[FastPath]:
+    if has_hooks(config):
+        # Few producers have any.
+        from aioproducer.engine.append.hooked_path import HookedFastPath  # noqa: PLC0415
+
+        return HookedFastPath
+    return FastPath if config.key_serializer is None and config.value_serializer is None else EncodingFastPath
