@@ -128,7 +128,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
         self._chance = chance or random.Random().random
         self._wall_clock = wall_clock
-        self._fast_path = closed_path()
+        self._fast_path = closed_path(self.config)
         # If False, `send_and_wait` calls the `send` of the subclass.
         self._is_send_ours = type(self).send is Producer.send
         if not self._is_send_ours:
@@ -166,7 +166,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         """
         self._check_startable()
         # The old fast path may hold the state of a start that failed.
-        self._fast_path = closed_path()
+        self._fast_path = closed_path(self.config)
         self._starting = engine = Runtime(
             self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock
         )

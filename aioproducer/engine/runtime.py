@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.encoding import BYTES
 from aioproducer.engine.append.chosen_build import FastPath, here
+from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge
 from aioproducer.engine.gauges import unready
@@ -134,8 +135,9 @@ class Runtime:
         self.check()
         parts = self.parts
         is_encoded = encoding is not BYTES and not (encoding is None and self._fast_path.encodings is None)
+        singly = is_encoded or has_hooks(self._config)
         sending = SendMany(self._config, self.loop, self._fast_path, parts.loop_budget, parts.appender, parts.accumulator, send)
-        return await sending.send(topic, records, is_encoded=is_encoded)
+        return await sending.send(topic, records, singly=singly)
 
     async def send_columns(
         self,

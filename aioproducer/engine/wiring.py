@@ -17,9 +17,10 @@ from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
-from aioproducer.engine.append.batch_sizing import BatchSizing, settle
+from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD, BatchSizing, settle
 from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
+from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
 from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
 from aioproducer.engine.context import EngineContext
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
+    from aioproducer.engine.append.hooked_path import HookedFastPath
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
@@ -169,7 +171,7 @@ def wire(
         if gate is None
         else TransactionalRecordAccumulator(checks, admission, appender, delivery_context, check, interceptors, gate)
     )
-    _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch)
+    _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch, interceptors)
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
@@ -302,12 +304,17 @@ def _set_up(
     loop_budget: LoopBudget,
     checks: RecordValidation[PendingSend],
     watch: SlowCallbacks,
+    interceptors: ProducerInterceptors | None,
 ) -> None:
-    """Give the fast path what it calls, and the serializers of the options, which it times."""
+    """Give the fast path what it calls, and the user's functions, which it times."""
     fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
     fast_path.takes_headers = config.message_format_max == NEWEST
     fast_path.watch = watch
     fast_path.encodings = None if checks.encodings.is_plain else checks.encodings.by_topic
+    if has_hooks(config):
+        hooked = cast("HookedFastPath", fast_path)
+        hooked.interception, hooked.choose = interceptors, appender.partitioner
+        hooked.longest = appender.room.first - MOST_OVERHEAD
 
 
 def _token_keeper(settings: NetSettings) -> TokenKeeper | None:

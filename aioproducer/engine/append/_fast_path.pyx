@@ -22,7 +22,7 @@ from aioproducer.encoding import BYTES
 from aioproducer.engine.append import fast_path as twin
 from aioproducer.record_validation import header_pairs
 
-__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "FastPath", "Steps", "here", "murmur2"]
+__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "Steps", "here", "murmur2"]
 
 cdef extern from *:
     """
@@ -196,7 +196,6 @@ cdef Steps steps_of(object encoding):
     return steps
 
 
-@cython.final
 cdef class FastPath:
     __doc__ = twin.FastPath.__doc__
 
@@ -244,25 +243,27 @@ cdef class FastPath:
         # A virtual clock moves only when it is told to.
         self.is_ticked = HAS_TICKS and watch.is_real
 
-    def append(self, topic, value, key, partition, timestamp_ms, headers, encoding=None):
-        """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
+    def append(self, topic, value, key, partition, timestamp_ms, headers):
+        """Append a record of bytes to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
 
-        The slow path raises the error of a record that is not valid. `encoding`: that of bytes; None: as `encodings` has it.
+        The slow path raises the error of a record that is not valid.
+        """
+        return self.append_bytes(topic, value, key, partition, timestamp_ms, headers)
+
+    def append_encoded(self, topic, value, key, partition, timestamp_ms, headers, encoding):
+        """Encode a record and append it, as `append` does. What was encoded and not appended is `begun`.
+
+        `encoding`: how its key and value become bytes; None: as `encodings` has it.
 
         Raises:
             SerializationError: a serializer failed.
         """
-        if encoding is None and self.encodings is not None:
-            return self.encode_and_append(topic, value, key, partition, timestamp_ms, headers, None)
-        return self.append_bytes(topic, value, key, partition, timestamp_ms, headers)
-
-    def append_encoded(self, topic, value, key, partition, timestamp_ms, headers, encoding):
-        """Encode a record and append it, as `append` does. What was encoded and not appended is `begun`."""
         if encoding is BYTES or encoding is None and self.encodings is None:
             return self.append_bytes(topic, value, key, partition, timestamp_ms, headers)
         return self.encode_and_append(topic, value, key, partition, timestamp_ms, headers, encoding)
 
-    cdef Delivery append_bytes(self, object topic, object value, object key, object partition, object timestamp_ms, object headers):
+    @cython.final
+    cdef inline Delivery append_bytes(self, object topic, object value, object key, object partition, object timestamp_ms, object headers):
         cdef PyObject *found
         if self.fast is None or not PyUnicode_CheckExact(topic):
             return None
@@ -277,6 +278,7 @@ cdef class FastPath:
             return self.append_plain(routing, value, key)
         return self.append_dressed(routing, value, key, partition, timestamp_ms, headers)
 
+    @cython.final
     cdef Delivery encode_and_append(
         self, object topic, object value, object key, object partition, object timestamp_ms, object headers, object encoding
     ):
@@ -313,6 +315,7 @@ cdef class FastPath:
             self.begun = Begun((value, key), encoded_value, encoded_key, given)
         return delivery
 
+    @cython.final
     cdef object encoded(self, Step step, object topic, object headers, object value):
         """Return what a serializer makes of a key or value, which is not None."""
         cdef double began, seconds
@@ -336,10 +339,12 @@ cdef class FastPath:
             self.timed_by.note(step.name, seconds)
         return made
 
+    @cython.final
     cdef inline double now_s(self) except? -1.0:
         """Return the time by which serializers are timed, in seconds."""
         return ticked() if self.is_ticked else self.clock()
 
+    @cython.final
     cdef Delivery append_plain(self, object routing, object value, object key):
         cdef object queue, now_ms
         cdef Delivery delivery
@@ -358,6 +363,7 @@ cdef class FastPath:
         queue = self.make_room(routing, queue, key, value)
         return None if queue is None else put_in(queue.open, now_ms, key, value, _NO_HEADERS)
 
+    @cython.final
     cdef Delivery append_dressed(self, object routing, object value, object key, object partition, object timestamp_ms, object headers):
         """Append a record that is not plain, where an open batch takes it as it is."""
         cdef object queue, now_ms
@@ -379,6 +385,7 @@ cdef class FastPath:
             return None
         return put_in(queue.open, now_ms if timestamp_ms is None else timestamp_ms, key, value, encoded)
 
+    @cython.final
     cdef object count_one(self):
         """Count one more record. Returns the time of the event-loop iteration; None: the iteration has appended enough."""
         cdef object now_ms = self.turn_ms
@@ -386,3 +393,12 @@ cdef class FastPath:
             now_ms = self.tick()
         self.taken += 1
         return None if self.taken > _SLICE_RECORDS and not self.goes_on() else now_ms
+
+
+@cython.final
+cdef class EncodingFastPath(FastPath):
+    __doc__ = twin.EncodingFastPath.__doc__
+
+    def append(self, topic, value, key, partition, timestamp_ms, headers):
+        """Encode a record as the options say and append it, as `FastPath.append_encoded` does."""
+        return self.encode_and_append(topic, value, key, partition, timestamp_ms, headers, None)

@@ -104,7 +104,7 @@ class Admission:
         self._recorder = context.instruments.recorder
         self._transaction = transaction
         # Records may take the fast path while no send waits.
-        self._may_be_fast = appender.is_kafkas and not context.config.interceptors
+        self._may_be_fast = appender.may_be_fast
         # The user's partitioner, which is called for a pending send, may call `send`, too.
         self._is_placing = False
         # Memory was refused to the first pending send since `serve` was last called.

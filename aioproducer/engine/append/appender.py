@@ -64,7 +64,8 @@ class Appender:
         fast_path, partition_queues, pool, shares: as given.
         room: as given; it takes the memory of batches.
         now_ms: returns the time for a record's timestamp.
-        is_kafkas: keys choose partitions as Kafka's own partitioner does.
+        may_be_fast: the fast path chooses the partitions that this appender would choose.
+        partitioner: the user's; None: Kafka's own.
         forget: notifies the user's partitioner of a topic that is forgotten.
     """
 
@@ -93,14 +94,14 @@ class Appender:
         self.room = room
         choose = partitioners.adapt(config.partitioner)
         self.forget: Callable[[str], object] = partitioners.forgetter(choose)
-        self._partitioner = delivery_context.watch.over("partitioner", choose) if choose is not None else None
+        self.partitioner: partitioners.Choose | None = delivery_context.watch.over("partitioner", choose) if choose is not None else None
         self._ignores_keys = config.partitioner_ignore_keys
         self._is_adaptive = config.partitioner_adaptive_partitioning_enable
         # Bytes of one share of the sticky partition.
         self._share_unit = room.limit + BATCH_OVERHEAD
         self.shares = shares
         self._policy = config.circuit_breaker_keyed_policy
-        self.is_kafkas: bool = self._partitioner is None and not self._ignores_keys
+        self.may_be_fast: bool = self.partitioner is not None or not self._ignores_keys
         is_told = shares is not None and self._policy == FAIL_FAST
         self._windows = ColumnBatches(
             loop, partition_queues, pool, shares, delivery_context, sticky=self._sticky_now, room=room.of_rows, is_told=is_told
@@ -127,8 +128,8 @@ class Appender:
                 return None
             queue = routing.queues[record.partition]
             return self._append_to(queue, record) if record.whole is None else self._add_whole(queue, record)
-        if self._partitioner is not None:
-            return self._append_to(routing.queues[_ask_partitioner(record, routing, self._partitioner)], record)
+        if self.partitioner is not None:
+            return self._append_to(routing.queues[_ask_partitioner(record, routing, self.partitioner)], record)
         key = record.key
         return self._append_sticky(routing, record) if key is None or self._ignores_keys else self._append_to(routing.by_key[key], record)
 
@@ -154,7 +155,7 @@ class Appender:
         """Append to the partition that the record has waited for, if that takes more by now."""
         if record.whole is not None:
             delivery = self._add_whole(queue, record)
-        elif record.partition is None and self._partitioner is None and (record.key is None or self._ignores_keys):
+        elif record.partition is None and self.partitioner is None and (record.key is None or self._ignores_keys):
             delivery = self._append(queue, record)
         else:
             delivery = self._append_to(queue, record)
@@ -305,7 +306,7 @@ class Appender:
 
     def takes_rows(self, topic: str, *, is_named: bool, keyed: bool) -> bool:
         """Return whether rows, for a named partition or with keys, now go where Kafka's partitioner puts them, and to few partitions."""
-        if self._partitioner is not None and not is_named:
+        if self.partitioner is not None and not is_named:
             return False
         routing = self.partition_queues.routings.get(topic)
         if routing is None or not (is_named or keyed):
@@ -316,10 +317,12 @@ class Appender:
 
     # The fast path, and bulk appends
 
-    def make_room(self, routing: TopicRouting, queue: PartitionQueue, key: bytes | None, value: bytes | None) -> PartitionQueue | None:
+    def make_room(
+        self, routing: TopicRouting | None, queue: PartitionQueue, key: bytes | None, value: bytes | None
+    ) -> PartitionQueue | None:
         """Return the partition with bytes left for a small plain record on the fast path; None: the record takes the slow path.
 
-        That is `queue`, or for a record without a key perhaps another partition.
+        That is `queue`, or for a record without a key perhaps another partition of `routing`; None: its partition was chosen.
         """
         if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self._loop_budget.must_pause():
             return None
@@ -329,7 +332,7 @@ class Appender:
         full = queue.current
         if full is not None and (self.room.grow(full, size) or self.room.may_grow(queue, size)):
             return queue
-        return self._next_sticky(routing, full, size) if key is None else self._next_batch(queue, full, size)
+        return self._next_sticky(routing, full, size) if key is None and routing is not None else self._next_batch(queue, full, size)
 
     def _next_sticky(self, routing: TopicRouting, full: ProducerBatch | None, size: int) -> PartitionQueue | None:
         if full is not None:

@@ -15,12 +15,13 @@ from aioproducer.encoding import BYTES
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aioproducer.core.partition_queues import TopicRouting
     from aioproducer.encoding import Encoding
     from aioproducer.engine.delivery.delivery import Delivery
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
     from aioproducer.model import Headers
 
-__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "FastPath", "here"]
+__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "here"]
 
 # Identifies the running loop in less than 30 ns. CPython 3.11's get_running_loop asks the kernel for the process each time (250 ns).
 # There the thread identifies the loop instead, and `tick` looks at the loop itself, once an event-loop iteration.
@@ -29,20 +30,23 @@ here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 
 SLICE_BYTES: Final = 98_304
 # Records that one task sends before it waits for the event loop, regardless of their bytes.
 SLICE_RECORDS: Final = 512
+_PLAIN_KEYS: Final = (type(None), bytes)
 
 
 class Begun(NamedTuple):
-    """Holds what the fast path did for a record that it then left to the slow path: a serializer is called once for a record.
+    """Holds what the fast path did for a record that it then left to the slow path: the user's functions are called once for a record.
 
     Attributes:
-        given: the value and the key of the call.
+        given: the value and the key of the call, or of the record that the interceptors made of it.
         value, key, headers: the record's now, encoded.
+        chosen: the topic routing that the user's partitioner was given, and the partition that it chose; None: it was not called.
     """
 
     given: tuple[Any, Any]
     value: bytes | None
     key: bytes | None
     headers: Headers
+    chosen: tuple[TopicRouting, int] | None = None
 
 
 class FastPath:
@@ -57,7 +61,8 @@ class FastPath:
         tick: called by the first send of an iteration: returns its time, and schedules a drain at its end.
         takes_headers: records may have headers; the compiled twin takes these on the fast path.
         make_room: returns the partition with bytes left for a plain record that did not fit; None: the record takes the slow path.
-        encodings: how keys and values become bytes, by topic; None: they are bytes.
+            Without a routing as its first argument, that is the partition that did not take it.
+        encodings: how keys and values become bytes by the options, by topic; None: they are bytes.
         watch: times the serializers.
         begun: the record that the last call encoded, and left to the slow path; None: there is none.
         slowly: called for every send that is not fast, with the arguments of `send`.
@@ -95,18 +100,11 @@ class FastPath:
         self.slowly: Callable[..., Awaitable[Delivery]] = slowly
         self.now: Callable[..., Delivery]
 
-    def append(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
-    ) -> Delivery | None:
-        """Append a record to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
+    def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
+        """Append a record of bytes to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
 
-        The slow path raises the error of a record that is not valid. `encoding`: that of bytes; None: as `encodings` has it.
-
-        Raises:
-            SerializationError: a serializer failed.
+        The slow path raises the error of a record that is not valid.
         """
-        if self.encodings is not None and encoding is None:
-            return self._append_by_option(topic, value, key, partition, timestamp_ms, headers)
         try:
             routing = self.fast[topic]
             if partition is not None or timestamp_ms is not None or headers or here() != self.here:
@@ -124,56 +122,75 @@ class FastPath:
             return None
         return delivery
 
-    def _append_by_option(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
-        assert self.encodings is not None
-        try:
-            encoding = self.encodings.get(topic)
-        # No topic has that hash.
-        except TypeError:
-            return None
-        return None if encoding is None else self.append_encoded(topic, value, key, partition, timestamp_ms, headers, encoding)
-
     def append_encoded(
         self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
     ) -> Delivery | None:
-        """Encode a record and append it, as `append` does. What was encoded and not appended is `begun`."""
-        if encoding is None or encoding is BYTES:
-            return self.append(topic, value, key, partition, timestamp_ms, headers, encoding)
-        if partition is not None or timestamp_ms is not None or headers:
-            return None
+        """Encode a record and append it, as `append` does. What was encoded and not appended is `begun`.
+
+        `encoding`: how its key and value become bytes; None: as `encodings` has it.
+
+        Raises:
+            SerializationError: a serializer failed.
+        """
         try:
             # Asked before a serializer is called, and again after it, which may have sent, too.
-            if topic not in self.fast or here() != self.here:
+            if partition is not None or timestamp_ms is not None or headers or topic not in self.fast or here() != self.here:
                 return None
         except (TypeError, RuntimeError):
             return None
-        encode = encoding.encode_simple
-        if encode is None or value is None or (key is not None and type(key) is not bytes):
+        if (
+            encoding is None
+            or (encode := encoding.encode_simple) is None
+            or value is None
+            or type(key) not in _PLAIN_KEYS
+            or self.taken >= SLICE_RECORDS
+        ):
             return self._append_any(topic, value, key, headers, encoding)
         encoded = encode(topic, value, self.watch)
-        delivery: Delivery | None = None
         # What `append` does with bytes: another call would cost a tenth of the send.
         try:
             routing = self.fast[topic]
             queue = routing.sticky if key is None else routing.by_key[key]
             now_ms = self.turn_ms or self.tick()
-            self.taken = taken = self.taken + 1
-            if taken <= SLICE_RECORDS or self.goes_on():
-                delivery = queue.open.append(now_ms, key, encoded)
-            if delivery is None and (queue := self.make_room(routing, queue, key, encoded)) is not None:
-                delivery = queue.open.append(now_ms, key, encoded)
+            self.taken += 1
+            delivery: Delivery | None = queue.open.append(now_ms, key, encoded)
         except (KeyError, AttributeError):
-            pass
+            delivery = None
+        return delivery if delivery is not None else self._append_again(topic, value, key, encoded)
+
+    def _append_again(self, topic: str, value: Any, key: Any, encoded: bytes) -> Delivery | None:
+        """Append an encoded record that did not fit, where there is room."""
+        delivery = FastPath.append(self, topic, encoded, key, None, None, ())
         if delivery is None:
             self.begun = Begun((value, key), encoded, key, ())
         return delivery
 
-    def _append_any(self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding) -> Delivery | None:
+    def _append_any(self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding | None) -> Delivery | None:
         """Encode a record and append it, if its encoders are prepared."""
-        if not encoding.is_current():
+        if encoding is None:
+            encoding = BYTES if self.encodings is None else self.encodings.get(topic)
+        if encoding is BYTES:
+            return FastPath.append(self, topic, value, key, None, None, ())
+        if encoding is None or not encoding.is_current():
             return None
         encoded, encoded_key, changed = encoding.encode(topic, value, key, () if headers is None else headers, self.watch.call)
-        delivery = None if changed else self.append(topic, encoded, encoded_key, None, None, (), BYTES)
+        delivery = None if changed else FastPath.append(self, topic, encoded, encoded_key, None, None, ())
         if delivery is None:
             self.begun = Begun((value, key), encoded, encoded_key, changed)
         return delivery
+
+
+class EncodingFastPath(FastPath):
+    """Is the fast path of a producer whose options have serializers."""
+
+    __slots__ = ()
+
+    def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
+        """Encode a record as the options say and append it, as `FastPath.append_encoded` does."""
+        assert self.encodings is not None
+        try:
+            encoding = self.encodings[topic]
+        # TypeError: no topic has that hash. KeyError: the slow path makes the encoding.
+        except (KeyError, TypeError):
+            return None
+        return self.append_encoded(topic, value, key, partition, timestamp_ms, headers, encoding)

@@ -1,4 +1,4 @@
-"""The user's interceptors, called around each record; a producer that has any takes the slow path.
+"""The user's interceptors, called around each record on the fast path and on the slow path.
 
 An error of an interceptor never reaches the record, the caller of `send` or the next interceptor: it is counted, and logged once for each
 kind. A delivery of this module's own reports how a record ended. So the interceptors are called once for each record, independent of the
@@ -11,6 +11,7 @@ import asyncio
 import logging
 import traceback
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery
@@ -23,6 +24,7 @@ from aioproducer.record_validation import header_pairs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aioproducer.encoding import Encoding
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
     from aioproducer.metrics.registry import Metrics
@@ -52,39 +54,71 @@ class ProducerInterceptors:
         self._open = 0
         self._is_closing = False
         self._told: set[tuple[str, type[BaseException]]] = set()
+        self._watch = watch
         self._methods: dict[str, list[tuple[str, Callable[..., Any]]]] = {method: [] for method in METHODS}
         for one in map(_made, given):
             for method in METHODS:
                 if callable(function := getattr(one, method, None)):
-                    name = f"{type(one).__name__}.{method}"
-                    self._methods[method].append((name, watch.over(f"interceptor {name}", function)))
+                    self._methods[method].append((f"{type(one).__name__}.{method}", function))
+        self._on_send = self._methods["on_send"]
+        # The record that the fast path left to the slow path: as it was given, and as the interceptors made it.
+        self._begun: tuple[ProducerRecord, ProducerRecord] | None = None
+
+    def append(self, append: Callable[..., Delivery | None], given: ProducerRecord, encoding: Encoding | None) -> Delivery | None:
+        """Append a record with interceptors around it, on the fast path. Returns its delivery, or None: it takes the slow path.
+
+        Args:
+            append: encodes a record and appends it: takes its fields and `encoding`.
+            given: the record as the caller gave it.
+            encoding: how it becomes bytes; None: as the options say.
+        """
+        record = self._sent(given)
+        try:
+            delivery = append(*record, encoding)
+        except Exception as error:
+            self._on_left(record, None, error)
+            raise
+        if delivery is None:
+            self._begun = given, record
+        else:
+            self._follow(record.headers, delivery)
+        return delivery
 
     def around(self, accept: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `accept` with interceptors around it. The result returns a delivery or a pending send, or raises, as `accept` does."""
+        """Return `accept` with interceptors around it. The result returns a delivery or a pending send, or raises, as `accept` does.
+
+        `on_send` is not called for a record for which the fast path has called it.
+        """
 
         def intercepted(*given: Any) -> Delivery | PendingSend:
             *parts, encoding = given
-            record = self._on_send(_with_headers(ProducerRecord(*parts)))
+            begun, self._begun = self._begun, None
+            is_begun = begun is not None and all(map(is_, begun[0], parts))
+            record = begun[1] if begun is not None and is_begun else self._sent(ProducerRecord(*parts))
             try:
                 taken: Delivery | PendingSend = accept(*record, encoding)
             except Exception as error:
                 self._on_left(record, None, error)
                 raise
             if isinstance(taken, Delivery):
-                self._on_left(record, taken, None)
+                self._follow(record.headers, taken)
             else:
                 taken.on_left = partial(self._on_pending_left, record)
             return taken
 
         return intercepted
 
-    def _on_send(self, record: ProducerRecord) -> ProducerRecord:
+    def _sent(self, record: ProducerRecord) -> ProducerRecord:
         """Call `on_send` of each interceptor with the record that the one before returned. Returns the last one's record."""
-        for name, method in self._methods["on_send"]:
+        if record.headers or type(record.headers) is not tuple:
+            record = _with_headers(record)
+        for name, method in self._on_send:
             changed = self._call(name, method, record)
+            if changed is None:
+                continue
             if isinstance(changed, ProducerRecord):
                 record = _with_headers(changed)
-            elif changed is not None:
+            else:
                 self._tell(name, UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None"))
         return record
 
@@ -94,12 +128,16 @@ class ProducerInterceptors:
             partition = exact_int(record.partition)
             partition = _NO_PARTITION if partition is None else partition
             self._each("on_error", error, record.topic, partition, record.headers)
-            return
+        else:
+            self._follow(record.headers, delivery)
+
+    def _follow(self, headers: Headers, delivery: Delivery) -> None:
+        """Report the end of a queued record, whatever the user does with its delivery."""
         self._open += 1
         result = delivery._result  # noqa: SLF001
         was_looked_at = result.looked_at
         own = make_delivery(result, delivery.index)
-        own.add_done_callback(partial(self._on_done, record.headers))
+        own.add_done_callback(partial(self._on_done, headers))
         result.looked_at = was_looked_at
 
     def _on_pending_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
@@ -139,12 +177,19 @@ class ProducerInterceptors:
             self._call(name, function, *told)
 
     def _call(self, name: str, function: Callable[..., Any], *told: Any) -> Any:
+        """Return what an interceptor returns; None: it raised."""
+        watch = self._watch
+        began = watch.clock()
         try:
             answer = function(*told)
         except Exception as error:  # noqa: BLE001  (the user's)
+            watch.note(f"interceptor {name}", watch.clock() - began)
             self._tell(name, error)
             return None
-        if asyncio.iscoroutine(answer):
+        seconds = watch.clock() - began
+        if seconds > watch.slow_after:
+            watch.note(f"interceptor {name}", seconds)
+        if answer is not None and asyncio.iscoroutine(answer):
             answer.close()
             self._tell(name, UsageError("it gave a coroutine: interceptors are plain functions"))
             return None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.append.chosen_build import FastPath
+from aioproducer.engine.append.chosen_build import EncodingFastPath, FastPath
 from aioproducer.errors import ProducerClosed
 
 if TYPE_CHECKING:
+    from aioproducer.config import ProducerConfig
     from aioproducer.engine.delivery.chosen_build import Delivery
 
-__all__ = ["NOT_STARTED", "closed_path"]
+__all__ = ["NOT_STARTED", "closed_path", "has_hooks"]
 
 NOT_STARTED: Final = "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
 
@@ -26,8 +27,22 @@ def _send_now(*_record: Any) -> Delivery:
     raise ProducerClosed(NOT_STARTED)
 
 
-def closed_path() -> FastPath:
-    """Return a path on which every send raises ProducerClosed."""
-    path = FastPath(lambda: 0, _send)
+def closed_path(config: ProducerConfig) -> FastPath:
+    """Return a fast path for a producer with these options, on which every send raises ProducerClosed until its engine opens it."""
+    path = _kind_of(config)(lambda: 0, _send)
     path.now = _send_now
     return path
+
+
+def has_hooks(config: ProducerConfig) -> bool:
+    """Return whether a producer has a `HookedFastPath`."""
+    return bool(config.interceptors) or config.partitioner is not None
+
+
+def _kind_of(config: ProducerConfig) -> type[FastPath]:
+    if has_hooks(config):
+        # Few producers have any.
+        from aioproducer.engine.append.hooked_path import HookedFastPath  # noqa: PLC0415
+
+        return HookedFastPath
+    return FastPath if config.key_serializer is None and config.value_serializer is None else EncodingFastPath

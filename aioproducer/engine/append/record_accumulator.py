@@ -75,8 +75,6 @@ class RecordAccumulator:
 
         Cancellation: the record is not queued, and the sends behind it move up.
         """
-        if self._fast_path.begun is not None:
-            value, key, headers, encoding = self._continued(value, key, headers, encoding)
         self._check()
         outcome = self.submit(topic, value, key, partition, timestamp_ms, headers, encoding)
         return outcome if type(outcome) is Delivery else await self._wait(outcome)  # type: ignore[arg-type]
@@ -88,27 +86,32 @@ class RecordAccumulator:
 
         Metadata of an unknown topic is requested.
         """
-        if self._fast_path.begun is not None:
-            value, key, headers, encoding = self._continued(value, key, headers, encoding)
         self._check()
         return self._now(topic, value, key, partition, timestamp_ms, headers, encoding)
-
-    def _continued(self, value: Any, key: Any, headers: Any, encoding: Encoding | None) -> tuple[Any, Any, Any, Encoding | None]:
-        """Return the record as the fast path has encoded it. It began with this one, unless other code has run in between."""
-        begun, self._fast_path.begun = self._fast_path.begun, None
-        assert begun is not None
-        is_this = begun.given[0] is value and begun.given[1] is key
-        return (begun.value, begun.key, begun.headers, BYTES) if is_this else (value, key, headers, encoding)
 
     def _submit(
         self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
     ) -> Delivery | PendingSend:
-        return self._admission.submit(self._validated(topic, value, key, partition, timestamp_ms, headers, encoding))
+        make = self._validated if self._fast_path.begun is None else self._continued
+        return self._admission.submit(make(topic, value, key, partition, timestamp_ms, headers, encoding))
 
     def _submit_nowait(
         self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
     ) -> Delivery:
-        return self._admission.submit_nowait(self._validated(topic, value, key, partition, timestamp_ms, headers, encoding))
+        make = self._validated if self._fast_path.begun is None else self._continued
+        return self._admission.submit_nowait(make(topic, value, key, partition, timestamp_ms, headers, encoding))
+
+    def _continued(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
+    ) -> PendingSend:
+        """Return a record as the fast path has begun it. It began with this one, unless other code has run in between."""
+        begun, self._fast_path.begun = self._fast_path.begun, None
+        assert begun is not None
+        if begun.given[0] is not value or begun.given[1] is not key:
+            return self._validated(topic, value, key, partition, timestamp_ms, headers, encoding)
+        record = self._validated(topic, begun.value, begun.key, partition, timestamp_ms, begun.headers, BYTES)
+        record.chosen = begun.chosen
+        return record
 
     async def _wait(self, pending: PendingSend) -> Delivery:
         """Wait for a pending send. Returns its delivery. Cancellation: the record is not queued, and the sends behind it move up."""

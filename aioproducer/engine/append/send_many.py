@@ -94,7 +94,7 @@ class SendMany:
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._loop = loop
-        self._is_encoded = False
+        self._singly = False
         self._fast_path = fast_path
         self._loop_budget = loop_budget
         self._appender = appender
@@ -102,12 +102,12 @@ class SendMany:
         self._send = send
         self._longest = min(_LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM)
 
-    async def send(self, topic: str, records: Iterable[Any] | AsyncIterable[Any], *, is_encoded: bool) -> Deliveries:
+    async def send(self, topic: str, records: Iterable[Any] | AsyncIterable[Any], *, singly: bool) -> Deliveries:
         """Queue all records. Returns their deliveries. An error that it raises carries the deliveries of the queued records.
 
-        `is_encoded`: a serializer is called for each record, which is therefore sent alone.
+        `singly`: functions of the user's are called for each record, which is therefore sent alone.
         """
-        self._is_encoded = is_encoded
+        self._singly = singly
         deliveries = Deliveries()
         try:
             if isinstance(records, AsyncIterable):
@@ -148,7 +148,7 @@ class SendMany:
         """Queue a chunk. Returns its bytes, 0 if that is not known."""
         columns = _columns(chunk)
         used = columns.used if columns is not None else 0
-        if columns is not None and (columns.longest > self._longest or self._is_encoded or not isinstance(topic, str)):
+        if columns is not None and (columns.longest > self._longest or self._singly or not isinstance(topic, str)):
             columns = None
         at = 0
         while at < len(chunk):

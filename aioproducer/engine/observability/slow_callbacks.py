@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from asyncio import BaseEventLoop
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ _log = logging.getLogger(__name__)
 LONG: Final = 0.5
 # Seconds between two warnings about one kind of function.
 _WARN_EVERY: Final = 10.0
+# Where `time` of the loops in real time is defined. A loop with a virtual clock has a method of its own.
+_REAL_TIME: Final = frozenset({"asyncio.base_events", "uvloop.loop"})
 
 
 class SlowCallbacks:
@@ -31,7 +32,7 @@ class SlowCallbacks:
         slow_after: seconds after which a call is slow.
 
     Attributes:
-        is_real: it is the time of `time.monotonic`; False: it is a clock of its own, such as a simulation's.
+        is_real: the clock is asyncio's or uvloop's, which show real time; False: it is another one, such as a simulation's.
         clock: the same time, as cheaply as there is a clock for it.
         slow_after: as given.
     """
@@ -39,8 +40,7 @@ class SlowCallbacks:
     __slots__ = ("_told", "clock", "is_real", "slow_after")
 
     def __init__(self, clock: Callable[[], float], slow_after: float = LONG) -> None:
-        # asyncio's own `time` calls `time.monotonic`.
-        self.is_real: bool = getattr(clock, "__func__", None) is BaseEventLoop.time
+        self.is_real: bool = getattr(getattr(clock, "__func__", None), "__module__", None) in _REAL_TIME
         self.clock: Callable[[], float] = time.monotonic if self.is_real else clock
         self.slow_after: float = slow_after
         self._told: dict[str, float] = {}

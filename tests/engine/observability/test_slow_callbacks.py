@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.testing.jumping import JumpingLoop
@@ -62,12 +63,17 @@ def test_not_every_time(caplog: pytest.LogCaptureFixture) -> None:
     assert [re.split(" held", record.getMessage())[0] for record in caplog.records] == ["a thing"] * 3 + ["another"]
 
 
-def test_only_asyncios_own_clock_is_the_real_one() -> None:
-    """Another clock, a simulation's for example, is read as it is."""
-    with contextlib.closing(asyncio.new_event_loop()) as loop:
+@pytest.mark.parametrize("new_event_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_loops_in_real_time_are_known(new_event_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The cheapest clock serves for them."""
+    with contextlib.closing(new_event_loop()) as loop:
         real = SlowCallbacks(loop.time)
     assert real.is_real
     assert real.clock is time.monotonic
+
+
+def test_a_virtual_clock_is_read_as_it_is() -> None:
+    """A simulation's, for example."""
     with contextlib.closing(JumpingLoop()) as loop:
         virtual = SlowCallbacks(loop.time)
         assert not virtual.is_real
