@@ -271,9 +271,11 @@ class PartitionQueues:
             if not queue.closed and least > queue.is_sendable:
                 ready[queue] = None
                 continue
-            if self._is_passed_over(queue, connection):
-                # It is offered again when the batches in flight on another connection have ended, or when its other condition is
-                # met.
+            # A partition that is passed over is offered again when its batches in flight on another connection have ended, or when its
+            # other condition is met.
+            if queue.in_flight and queue.connection is not connection:
+                continue
+            if self.idempotence.granted is not None and not self.ready.may_be_drained(queue):
                 continue
             if queue.closed:
                 batch = queue.closed[0]
@@ -291,11 +293,6 @@ class PartitionQueues:
             self._take_off(batch, connection)
             batches.append(batch)
         return batches
-
-    def _is_passed_over(self, queue: PartitionQueue, connection: object) -> bool:
-        return (queue.in_flight > 0 and queue.connection is not connection) or (
-            self.idempotence.granted is not None and not self.ready.may_be_drained(queue)
-        )
 
     def _is_left_out(self, batch: ProducerBatch, ask: Callable[[ProducerBatch], float]) -> bool:
         """Return whether a batch that could be drained is held back for now."""

@@ -293,12 +293,13 @@ class Sender:
             self._take_back(connection, batches, partial(self._completion.fail, cause=error))
             return
         now = self._loop.time()
-        sent = (now, f"broker {node.broker.node_id} at {connection.where}")
+        # The batches share it: a tuple in each batch would be one more object for the garbage collector.
+        sent = ((now, f"broker {node.broker.node_id} at {connection.where}"),)
         for batch in batches:
             batch.state = NEXT[batch.state, _SEND]
             batch.attempts += 1
             batch.on_wire = True
-            batch.history += (sent,)
+            batch.history += sent
         asked = produce_exchange.asked(batches, version)
         body = produce_exchange.encode(asked, version, self._acks, self._timeout_ms, self._transactional_id)
         if self._is_answered:
