@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["NEXT", "Event", "InvalidTransition", "State", "next_state"]
+__all__ = ["NEXT", "Event", "InvalidTransition", "State"]
 
 
 class State(enum.IntEnum):
@@ -41,32 +38,33 @@ class Event(enum.IntEnum):
         return self.name.lower()
 
 
-NEXT: Final[Mapping[tuple[State, Event], State]] = {
-    (State.OPEN, Event.CLOSE): State.READY,
-    (State.READY, Event.DRAIN): State.ENCODING,
-    (State.ENCODING, Event.SEND): State.IN_FLIGHT,
-    # The connection was lost while the batch was compressed. The batch was not sent.
-    (State.ENCODING, Event.RETRY): State.READY,
-    # The batch keeps its place.
-    (State.IN_FLIGHT, Event.RETRY): State.READY,
-    (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,
-    # The batch was too large, or the broker refused some of its records. Smaller batches replace it.
-    (State.IN_FLIGHT, Event.SPLIT): State.SPLIT,
-    # The batch expired, or the producer stops.
-    (State.READY, Event.FAIL): State.FAILED,
-    (State.ENCODING, Event.FAIL): State.FAILED,
-    # Its bytes stay reserved until the connection no longer uses them (KAFKA-19012).
-    (State.IN_FLIGHT, Event.FAIL): State.FAILED,
-}
-
-
 class InvalidTransition(AssertionError):
     """Raised for a bug in the caller, never for a runtime condition."""
 
 
-def next_state(state: State, event: Event) -> State:
-    """Return the state after `event`. Raises `InvalidTransition` if there is none."""
-    try:
-        return NEXT[state, event]
-    except KeyError:
-        raise InvalidTransition(f"a batch that is {state} cannot {event}") from None
+class _Transitions(dict[tuple[State, Event], State]):
+    """Maps a state and an event to the next state. Raises `InvalidTransition` if there is none."""
+
+    def __missing__(self, key: tuple[State, Event]) -> State:
+        raise InvalidTransition(f"a batch that is {key[0]} cannot {key[1]}")
+
+
+NEXT: Final = _Transitions(
+    {
+        (State.OPEN, Event.CLOSE): State.READY,
+        (State.READY, Event.DRAIN): State.ENCODING,
+        (State.ENCODING, Event.SEND): State.IN_FLIGHT,
+        # The connection was lost while the batch was compressed. The batch was not sent.
+        (State.ENCODING, Event.RETRY): State.READY,
+        # The batch keeps its place.
+        (State.IN_FLIGHT, Event.RETRY): State.READY,
+        (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,
+        # The batch was too large, or the broker refused some of its records. Smaller batches replace it.
+        (State.IN_FLIGHT, Event.SPLIT): State.SPLIT,
+        # The batch expired, or the producer stops.
+        (State.READY, Event.FAIL): State.FAILED,
+        (State.ENCODING, Event.FAIL): State.FAILED,
+        # Its bytes stay reserved until the connection no longer uses them (KAFKA-19012).
+        (State.IN_FLIGHT, Event.FAIL): State.FAILED,
+    }
+)

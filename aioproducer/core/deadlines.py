@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from itertools import count
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING
 
 from aioproducer.core.batch_state import State
@@ -18,42 +18,56 @@ __all__ = ["Deadlines"]
 
 
 class Deadlines:
-    """Holds the deadlines of one producer. Entries that no longer apply are skipped."""
+    """Holds the deadlines of one producer. Entries that no longer apply are skipped.
 
-    __slots__ = ("_aging", "_backing_off", "_lingering", "ties")
+    Args:
+        accepting: seconds for which a batch accepts records.
+        lifetime: seconds from the creation of a batch to its expiry.
 
-    def __init__(self) -> None:
-        # All batches linger for the same time, so the first one is due first.
-        self._lingering: deque[tuple[float, ProducerBatch]] = deque()
-        # All batches age for the same time, so the first one is due first.
-        self._aging: deque[tuple[float, ProducerBatch]] = deque()
-        self._backing_off: list[tuple[float, int, PartitionQueue]] = []
+    Attributes:
+        filling: the partition queues that have an open batch, oldest batch first. All batches age for the same time, so the first one is
+            due first.
+        lingering: the batches that linger, each with the time until which. The first one is due first, too.
+        backing_off: a heap of the partitions that back off.
+    """
+
+    __slots__ = ("_before_expiry", "backing_off", "filling", "lingering", "ties")
+
+    def __init__(self, accepting: float, lifetime: float) -> None:
+        self._before_expiry = lifetime - accepting
+        self.filling: dict[PartitionQueue, None] = {}
+        self.lingering: deque[tuple[float, ProducerBatch]] = deque()
+        self.backing_off: list[tuple[float, int, PartitionQueue]] = []
         self.ties: count[int] = count()
 
     def linger(self, batch: ProducerBatch, until: float) -> None:
         """Let an open batch linger until `until`."""
-        self._lingering.append((until, batch))
-
-    def age(self, batch: ProducerBatch, until: float) -> None:
-        """Let an open batch accept records until `until`."""
-        self._aging.append((until, batch))
+        self.lingering.append((until, batch))
 
     def back_off(self, queue: PartitionQueue, until: float) -> None:
         """Drain no batch of a partition until `until`, or later if it already backs off for longer."""
         queue.retry_at = max(queue.retry_at, until)
-        heapq.heappush(self._backing_off, (queue.retry_at, next(self.ties), queue))
+        heapq.heappush(self.backing_off, (queue.retry_at, next(self.ties), queue))
 
     def lingered(self, now: float) -> Iterator[ProducerBatch]:
-        """Yield the open batches that have lingered long enough."""
-        return _due(self._lingering, now)
+        """Yield the open batches that have lingered long enough. They and the closed ones before them are removed."""
+        batches = self.lingering
+        while batches and (batches[0][0] <= now or batches[0][1].state is not State.OPEN):
+            batch = batches.popleft()[1]
+            if batch.state is State.OPEN:
+                yield batch
 
-    def aged(self, now: float) -> Iterator[ProducerBatch]:
-        """Yield the open batches that accept no more records."""
-        return _due(self._aging, now)
+    def aged(self, now: float) -> list[PartitionQueue]:
+        """Return the partition queues whose open batch accepts no more records."""
+        return list(takewhile(lambda queue: self._ages_at(queue) <= now, self.filling))
+
+    def _ages_at(self, queue: PartitionQueue) -> float:
+        assert queue.current is not None
+        return queue.current.expires_at - self._before_expiry
 
     def backed_off(self, now: float) -> Iterator[PartitionQueue]:
         """Yield the partition queues that have backed off long enough."""
-        waiting = self._backing_off
+        waiting = self.backing_off
         while waiting and waiting[0][0] <= now:
             queue = heapq.heappop(waiting)[2]
             if queue.retry_at and queue.retry_at <= now:
@@ -62,23 +76,12 @@ class Deadlines:
 
     def next(self) -> float | None:
         """Return the earliest deadline, at which to call `PartitionQueues.wake`; None: there is none."""
-        # The common case when an answer arrives.
-        if not (self._aging or self._lingering or self._backing_off):
-            return None
-        moments = []
-        for batches in (self._lingering, self._aging):
-            while batches and batches[0][1].state is not State.OPEN:
-                batches.popleft()
-            if batches:
-                moments.append(batches[0][0])
-        if self._backing_off:
-            moments.append(self._backing_off[0][0])
+        batches = self.lingering
+        while batches and batches[0][1].state is not State.OPEN:
+            batches.popleft()
+        moments = [self._ages_at(queue) for queue in islice(self.filling, 1)]
+        if batches:
+            moments.append(batches[0][0])
+        if self.backing_off:
+            moments.append(self.backing_off[0][0])
         return min(moments, default=None)
-
-
-def _due(batches: deque[tuple[float, ProducerBatch]], now: float) -> Iterator[ProducerBatch]:
-    """Yield the batches that are due and still open. Due and closed batches are removed."""
-    while batches and (batches[0][0] <= now or batches[0][1].state is not State.OPEN):
-        batch = batches.popleft()[1]
-        if batch.state is State.OPEN:
-            yield batch

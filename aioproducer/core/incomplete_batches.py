@@ -38,13 +38,13 @@ class IncompleteBatches:
 
     def split(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
         """Replace a batch by its parts."""
-        root = batch.root
+        root = batch.root or batch
         others = (part for part in root.parts or () if part is not batch)
         root.parts = dict.fromkeys(sorted((*others, *parts), key=lambda part: part.place))
 
     def end(self, batch: ProducerBatch) -> None:
         """Remove a batch that has ended."""
-        root = batch.root
+        root = batch.root or batch
         if root.parts is not None:
             root.parts.pop(batch)
         if not root.parts:

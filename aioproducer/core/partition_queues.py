@@ -27,7 +27,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.batch_state import Event
+from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.deadlines import Deadlines
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.incomplete_batches import IncompleteBatches
@@ -93,14 +93,11 @@ class PartitionQueues:
         self.incomplete: IncompleteBatches = IncompleteBatches()
         self.full = full
         self._linger = linger
-        # Seconds for which a batch accepts records.
-        self._ages = max(lifetime * _FRESH, linger)
-        # Partition queues that have an open batch, oldest first.
-        self._filling: dict[PartitionQueue, None] = {}
         self._lifetime = lifetime
         self.idempotence: Idempotence = idempotence or Idempotence()
         self.ready: ReadyPartitions = ReadyPartitions(self.policy, self.idempotence)
-        self.deadlines: Deadlines = Deadlines()
+        self.deadlines: Deadlines = Deadlines(max(lifetime * _FRESH, linger), lifetime)
+        self._filling = self.deadlines.filling
         self._number = 0
         self._on_open = on_open
         self.moved: list[PartitionQueue] = []
@@ -153,7 +150,6 @@ class PartitionQueues:
         # then.
         if self._linger:
             self.deadlines.linger(batch, now + self._linger)
-        self.deadlines.age(batch, now + self._ages)
         if self.idempotence.granted is NO_IDENTITY:
             self.idempotence.on_identity_lost()
         if self._on_open is not None:
@@ -170,20 +166,21 @@ class PartitionQueues:
             self.ready.offer(queue)
         return batch
 
-    def _close(self, batch: ProducerBatch) -> None:
+    def _close(self, batch: ProducerBatch) -> ProducerBatch:
         queue, records = batch.queue, batch.open
         assert records is not None
         batch.payload, batch.base_timestamp, batch.max_timestamp = records.close()
         batch.count = records.count
         batch.raw_size = len(batch.payload)
         batch.open = None
-        batch.move(_CLOSE)
+        batch.state = NEXT[batch.state, _CLOSE]
         queue.current = None
         queue.is_sendable = False
         queue.open = self.full
         del self._filling[queue]
         queue.closed.append(batch)
         self._on_close(batch)
+        return batch
 
     def mark_sendable(self, queue: PartitionQueue) -> None:
         """Mark the open batch as sendable: it has waited long enough.
@@ -223,8 +220,8 @@ class PartitionQueues:
         for batch in self.deadlines.lingered(now):
             self.mark_sendable(batch.queue)
             self.watch(batch.queue, now)
-        for batch in self.deadlines.aged(now):
-            self.close(batch.queue)
+        for queue in self.deadlines.aged(now):
+            self.close(queue)
         for queue in self.deadlines.backed_off(now):
             self.ready.offer(queue)
 
@@ -274,11 +271,17 @@ class PartitionQueues:
             if not queue.closed and least > queue.is_sendable:
                 ready[queue] = None
                 continue
-            if self._is_passed_over(queue, connection):
-                # It is offered again when the batches in flight on another connection have ended, or when its other condition is
-                # met.
+            # A partition that is passed over is offered again when its batches in flight on another connection have ended, or when its
+            # other condition is met.
+            if queue.in_flight and queue.connection is not connection:
                 continue
-            batch = self._first(queue)
+            if self.idempotence.granted is not None and not self.ready.may_be_drained(queue):
+                continue
+            if queue.closed:
+                batch = queue.closed[0]
+            else:
+                assert queue.current is not None
+                batch = self._close(queue.current)
             assert batch.payload is not None
             if batches and size + len(batch.payload) > limit:
                 ready[queue] = None
@@ -290,18 +293,6 @@ class PartitionQueues:
             self._take_off(batch, connection)
             batches.append(batch)
         return batches
-
-    def _first(self, queue: PartitionQueue) -> ProducerBatch:
-        """Return the oldest batch of a partition; close it if it is open."""
-        if not queue.closed:
-            assert queue.current is not None
-            self._close(queue.current)
-        return queue.closed[0]
-
-    def _is_passed_over(self, queue: PartitionQueue, connection: object) -> bool:
-        return (queue.in_flight > 0 and queue.connection is not connection) or (
-            self.idempotence.granted is not None and not self.ready.may_be_drained(queue)
-        )
 
     def _is_left_out(self, batch: ProducerBatch, ask: Callable[[ProducerBatch], float]) -> bool:
         """Return whether a batch that could be drained is held back for now."""
@@ -321,7 +312,7 @@ class PartitionQueues:
         batch.held = True
         batch.is_alone = queue.one_at_a_time
         batch.epoch = queue.epoch
-        batch.move(_DRAIN)
+        batch.state = NEXT[batch.state, _DRAIN]
         if queue.closed or queue.current is not None:
             self.ready.offer(queue)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.batch_state import Event, State
+from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.produce_errors import Action, Verdict, fate, judge, standing
 from aioproducer.core.producer_batch import NO_EPOCH
 from aioproducer.errors import Persisted
@@ -99,11 +99,12 @@ class ProduceAttempts:
         queue = batch.queue
         if queue.numbers is not None:
             queue.numbers.acknowledged(batch)
-        batch.move(_ACKNOWLEDGE)
+        batch.state = NEXT[batch.state, _ACKNOWLEDGE]
         if batch.is_alone and not (queue.closed and queue.closed[0].is_part):
             queue.one_at_a_time = False
         # An acknowledgement never makes another batch unsendable.
-        self._ready.offer(queue)
+        if queue.closed or queue.current is not None:
+            self._ready.offer(queue)
         self._incomplete.end(batch)
 
     def complete_late(self, batch: ProducerBatch) -> None:
@@ -121,7 +122,7 @@ class ProduceAttempts:
             queue.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
         if batch.state is State.READY:
             queue.closed.remove(batch)
-        batch.move(Event.FAIL)
+        batch.state = NEXT[batch.state, Event.FAIL]
         self._ready.check(queue)
         self._incomplete.end(batch)
 
@@ -145,7 +146,7 @@ class ProduceAttempts:
         It is not drained before `retry_at` (0: at once), or before the next election.
         """
         queue = batch.queue
-        batch.move(Event.RETRY)
+        batch.state = NEXT[batch.state, Event.RETRY]
         self._put_back(queue, [batch])
         if retry_at and not NO_EPOCH < batch.epoch < queue.epoch:
             self._deadlines.back_off(queue, retry_at)
@@ -158,7 +159,7 @@ class ProduceAttempts:
         `pieces` has the pieces with their results. The parts are in front of all later batches (BAT-03).
         """
         queue = batch.queue
-        batch.move(Event.SPLIT)
+        batch.state = NEXT[batch.state, Event.SPLIT]
         parts = [batch.part(nth, piece, result) for nth, (piece, result) in enumerate(pieces)]
         if queue.numbers is not None:
             queue.numbers.split(batch, parts)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.batch_state import NEXT, Event, State, next_state
+from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class ProducerBatch:
     Attributes:
         number: its place among the batches of its partition; the batches that it was split into have the same number.
         piece: of a part, its place among the parts of its root; the piece of a part of a part is longer, with the same beginning.
+        root: of a part, the batch that it was first split from, whose deadline all its parts share; None: it is a root itself.
         parts: of a root, the batches that replace it now.
         attempts: how often its records were sent; `spared` counts the attempts among them that are no failures, such as a split.
         open: accepts records while the state is OPEN, then None (an `interfaces.OpenBatch`).
@@ -57,7 +58,6 @@ class ProducerBatch:
     """
 
     __slots__ = (
-        "_root",
         "attempts",
         "base_timestamp",
         "count",
@@ -83,6 +83,7 @@ class ProducerBatch:
         "queue",
         "raw_size",
         "result",
+        "root",
         "sequence",
         "settled",
         "spared",
@@ -100,7 +101,7 @@ class ProducerBatch:
         self.credit: int = credit
         self.expires_at: float = expires_at
         # None for a root, so that there is no reference cycle: a batch must not wait for the garbage collector.
-        self._root: ProducerBatch | None = None
+        self.root: ProducerBatch | None = None
         self.parts: dict[ProducerBatch, None] | None = None
         self.state: State = _OPEN
         self.attempts: int = 0
@@ -132,8 +133,8 @@ class ProducerBatch:
         """
         part = ProducerBatch(self.queue, self.number, None, result, credit=0, expires_at=self.expires_at)
         part.piece = (*self.piece, nth)
-        part.move(Event.CLOSE)
-        part._root = self.root
+        part.state = NEXT[part.state, Event.CLOSE]
+        part.root = self.root or self
         part.count = len(piece.indexes)
         part.payload, part.base_timestamp, part.max_timestamp = piece[1:]
         part.raw_size = len(piece.payload)
@@ -149,11 +150,6 @@ class ProducerBatch:
         self.queue.bytes += more
         return more
 
-    def move(self, event: Event) -> None:
-        """Change to the state that `event` leads to."""
-        # No transition leads to state 0, so `or` is safe.
-        self.state = NEXT.get((self.state, event)) or next_state(self.state, event)
-
     @property
     def ended(self) -> bool:
         """Return whether it was acknowledged, failed, or split into others."""
@@ -165,14 +161,9 @@ class ProducerBatch:
         return (self.number, *self.piece)
 
     @property
-    def root(self) -> ProducerBatch:
-        """Return the batch that it was first split from, or itself. All batches that replace one batch share its deadline."""
-        return self._root or self
-
-    @property
     def is_part(self) -> bool:
         """Return whether it was split from another batch."""
-        return self._root is not None
+        return self.root is not None
 
     def __repr__(self) -> str:
         number = ".".join(map(str, self.place))

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from aioproducer.core.sequence_numbers import NO_IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aioproducer.core.drain_policy import DrainPolicy
     from aioproducer.core.producer_batch import PartitionQueue
     from aioproducer.core.sequence_numbers import Idempotence
@@ -84,9 +82,9 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
         if (queues := self.get(queue.leader)) is not None:
             queues.pop(queue, None)
 
-    def nodes(self) -> Iterator[int]:
+    def nodes(self) -> list[int]:
         """Return the brokers that have partitions to drain. -1 among them shows partitions that wait for a leader."""
-        return (node_id for node_id, queues in self.items() if queues)
+        return [node_id for node_id, queues in self.items() if queues]
 
     def queues(self, node_id: int) -> tuple[PartitionQueue, ...]:
         """Return the partitions with a batch to drain to a broker."""

@@ -14,7 +14,7 @@ The classes follow KIP-98, KIP-360 and Java's `TxnPartitionMap`.
 6. For all forgotten partitions together (KIP-526) only the newest epoch is kept. A new partition begins with the epoch after it.
    The new partition may be a forgotten one, and a broker could mistake its old numbers for new ones.
 
-Numbers here never wrap, only the numbers on the wire do. So every comparison is one of plain integers (exceeds RCD-08).
+Numbers here never wrap, only the numbers on the wire do (`record_batch.header`). So every comparison is one of plain integers (exceeds RCD-08).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Idempotence", "Past", "ProducerIdAndEpoch", "SequenceNumbers", "on_wire"]
+__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Idempotence", "Past", "ProducerIdAndEpoch", "SequenceNumbers"]
 
 # Batches of a producer that a broker remembers for each partition.
 WINDOW: Final = 5
@@ -33,7 +33,6 @@ UNNUMBERED: Final = -1
 _NOTHING: Final = -1
 # Seconds of silence after which a broker may have forgotten a producer. The broker's own limit is a day.
 _REMEMBERED: Final = 60.0
-_WRAP: Final = 0x7FFF_FFFF
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -64,11 +63,6 @@ class NumberedPartition(Protocol):
     in_flight: int
     one_at_a_time: bool
     remembered_until: float
-
-
-def on_wire(sequence: int) -> int:
-    """Return a number as brokers count it: 0 follows 2**31 - 1."""
-    return sequence & _WRAP
 
 
 class Past(NamedTuple):

@@ -58,7 +58,7 @@ class Startup:
         finally:
             self._ended.set()
         spawn = self._parts.supervisor.spawn
-        spawn(self._run_metadata(is_known=wait), "metadata")
+        spawn(self._parts.updater.run() if wait else self._run_metadata(), "metadata")
         spawn(self._parts.batch_compressor.run(), "compression")
         spawn(self._parts.topic_expiry_task.run(), "idle topics")
 
@@ -105,13 +105,13 @@ class Startup:
         reason = f": {error}" if error is not None else ""
         return f"{self._config.client_id}: start() waits for {told}, at most {max(until - self._loop.time(), 0):.0f} s more{reason}"
 
-    async def _run_metadata(self, *, is_known: bool) -> None:
+    async def _run_metadata(self) -> None:
+        """Bootstrap as `_run` does with `wait`, as part of the task that updates metadata from then on."""
         parts = self._parts
-        if not is_known:
-            await parts.updater.bootstrap(None)
-            self._check_formats()
-            if parts.transaction_manager is not None:
-                parts.supervisor.spawn(parts.transaction_manager.run(), "transactions")
+        await parts.updater.bootstrap(None)
+        self._check_formats()
+        if parts.transaction_manager is not None:
+            parts.supervisor.spawn(parts.transaction_manager.run(), "transactions")
         await parts.updater.run()
 
     def _check_formats(self) -> None:

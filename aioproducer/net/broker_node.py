@@ -100,10 +100,10 @@ class BrokerNode:
         connection = self.produce.connection
         return (
             connection is not None
-            and connection.in_flight_requests.can_send_more(is_written=not connection.is_paused)
             and self._unmute is None
             and connection.held is None
             and connection.is_usable
+            and connection.in_flight_requests.can_send_more(is_written=not connection.is_paused)
         )
 
     @property

@@ -44,6 +44,7 @@ class Cluster:
         self._spawn = spawn
         self._on_change = on_change
         self._nodes: dict[int, BrokerNode] = {}
+        self.node: Callable[[int], BrokerNode | None] = self._nodes.get
         self._addresses = addresses
         self._bootstrap: tuple[BrokerNode, ...] = ()
         self._turn = 0
@@ -68,10 +69,6 @@ class Cluster:
     def nodes(self) -> tuple[BrokerNode, ...]:
         """Return the nodes of the brokers that metadata names."""
         return tuple(self._nodes.values())
-
-    def node(self, node_id: int) -> BrokerNode | None:
-        """Return the node of that id; None if metadata names no such broker."""
-        return self._nodes.get(node_id)
 
     def feature(self, name: str) -> int | None:
         """Return the level of a finalized feature (KIP-584); 0 if the cluster has not finalized it.

@@ -76,7 +76,8 @@ class Connection:
 
     Attributes:
         in_flight_requests: the unanswered requests and the slots.
-        versions: the broker's (lowest, highest) version by API key.
+        versions: the broker's (lowest, highest) version by API key; `learn_versions` sets them.
+        agreed: the highest version that the broker and this client know, by API key. A request without one is not there.
         features: the cluster's finalized features, each with its highest level (KIP-584).
         features_epoch: the epoch of `features`; a newer one is higher; -1: the broker gives none.
         frames: splits the received bytes into frames, up to a limit.
@@ -85,6 +86,7 @@ class Connection:
         user: as whom SASL authenticated the client, as far as the mechanism knows; empty: it has not yet.
         slow_step: what the authentication does in a thread, or did when it was given up; empty: nothing.
         held: holds the requests while the connection is authenticated; None: requests are sent.
+        cause: the error that ended the connection; None: it has not ended.
         used_at: the loop's time of the latest request or answer.
         close_hint: text that is appended to the error if the broker closes the connection instead of answering a request; an answer clears it.
         muted_until: the loop's time until which the broker does not read, as far as answers have said.
@@ -104,6 +106,7 @@ class Connection:
         self.where = where
         self._traffic = traffic
         self.versions: Mapping[int, tuple[int, int]] = {}
+        self.agreed: Mapping[ApiKey, int] = {}
         self.features: Mapping[str, int] = {}
         self.features_epoch = -1
         self.session: Session | None = None
@@ -114,6 +117,7 @@ class Connection:
         self.muted_until: float = 0.0
         self.is_paused: bool = False
         self.is_lost: bool = False
+        self.cause: TransportError | None = None
         self._client_id = client_id
         self._on_lost = on_lost
         self._on_writable = on_writable
@@ -126,7 +130,6 @@ class Connection:
         self._max_idle = max_idle
         self.used_at: float = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._cause: TransportError | None = None
         self.close_hint: str = ""
         self._gone = asyncio.Event()
 
@@ -154,14 +157,14 @@ class Connection:
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the pending requests, the oldest first, and call `on_lost`."""
-        cause = self._cause
+        cause = self.cause
         if cause is None:
             hint = self.close_hint if self.in_flight_requests.requests else ""
             cause = ConnectionLost(f"{self.where} closed the connection{hint}" + (f": {exc}" if exc is not None else ""))
             cause.__cause__ = exc
         self.is_lost = True
         self._gone.set()
-        self._cause = cause
+        self.cause = cause
         self._request_timer.cancel()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -194,14 +197,14 @@ class Connection:
         return len(self.in_flight_requests) + (0 if self.held is None else len(self.held))
 
     @property
-    def cause(self) -> TransportError | None:
-        """Return the error that ended the connection; None if it has not ended."""
-        return self._cause
-
-    @property
     def is_usable(self) -> bool:
         """Return True if a request may be sent."""
-        return not self.is_lost and self._cause is None and not self._stream.is_closing()
+        return not self.is_lost and self.cause is None and not self._stream.is_closing()
+
+    def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
+        """Keep the broker's (lowest, highest) version by API key, and negotiate the version of each request."""
+        self.versions = versions
+        self.agreed = {key: version for key in ApiKey if (version := negotiate(key, versions)) is not None}
 
     def version_of(self, key: ApiKey) -> int:
         """Return the highest version of a request that the broker and this client know.
@@ -209,7 +212,7 @@ class Connection:
         Raises:
             ProtocolError: there is no such version.
         """
-        version = negotiate(key, self.versions)
+        version = self.agreed.get(key)
         if version is None:
             raise ProtocolError(
                 f"{self.where} speaks no version of {NAMES[key]} that this client does: it offers {self.versions.get(key, 'none')}"
@@ -228,8 +231,8 @@ class Connection:
 
         `on_answer` is called once, later, with the answer or with the error that ended the connection.
         """
-        if self._cause is not None:
-            self._loop.call_soon(self._call, on_answer, self._cause)
+        if self.cause is not None:
+            self._loop.call_soon(self._call, on_answer, self.cause)
             return
         if self.held is not None and key not in AUTHENTICATION:
             self.held.add(partial(self.send, key, version, body, on_answer, timeout), on_answer)
@@ -247,8 +250,8 @@ class Connection:
 
         If the connection ends first, `on_written` is called with the error that ended it.
         """
-        if self._cause is not None:
-            self._loop.call_soon(self._call, on_written, self._cause)
+        if self.cause is not None:
+            self._loop.call_soon(self._call, on_written, self.cause)
             return
         if self.held is not None:
             self.held.add(partial(self.send_unanswered, key, version, body, on_written), on_written)
@@ -282,14 +285,14 @@ class Connection:
 
     def abort(self, cause: TransportError) -> None:
         """End the connection now. The pending requests fail with `cause`, or with an earlier cause if there is one."""
-        if self._cause is None:
-            self._cause = cause
+        if self.cause is None:
+            self.cause = cause
         self._stream.abort()
 
     def close(self) -> None:
         """End the connection after its write buffer is sent."""
-        if self._cause is None:
-            self._cause = ConnectionLost(f"the connection to {self.where} was closed here")
+        if self.cause is None:
+            self.cause = ConnectionLost(f"the connection to {self.where} was closed here")
             self._stream.close()
 
     @property
@@ -320,7 +323,7 @@ class Connection:
         self._traffic.sent(self.used_at, sum(map(len, request)))
 
     def _on_frame(self, frame: bytes) -> None:
-        if self._cause is not None:
+        if self.cause is not None:
             return
         requests = self.in_flight_requests.requests
         if not requests:
@@ -349,7 +352,7 @@ class Connection:
 
     def _on_idle(self) -> None:
         self._idle_timer = None
-        if self._cause is not None:
+        if self.cause is not None:
             return
         now = self._loop.time()
         # an authentication is no use of the connection, and is soon over

@@ -54,5 +54,6 @@ async def negotiate_versions(connection: Connection, timeout: float, software_ve
         raise broker_error(answer.error_code)
     connection.features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     connection.features_epoch = answer.finalized_features_epoch
-    connection.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys if api.min_version <= api.max_version}
+    offers = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys if api.min_version <= api.max_version}
+    connection.learn_versions(offers)
     return int(answer.throttle_time_ms) if raw.version >= _FIRST_WITH_MUTING else 0

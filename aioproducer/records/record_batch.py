@@ -45,6 +45,8 @@ MAX_RECORD_OVERHEAD: Final = 21
 # An empty header list, encoded.
 NO_HEADERS: Final = b"\0"
 
+_LAST_SEQUENCE: Final = 0x7FFF_FFFF
+
 # Base offset, length, leader epoch, magic, CRC.
 _HEAD = Struct(">qiibI")
 # Attributes, last delta, base and max timestamp, producer id, epoch, sequence, count.
@@ -133,8 +135,11 @@ def header(
 ) -> bytes:
     """Return the 61 bytes before `payload`, with the CRC-32C. A rewrite for an epoch bump makes a new header.
 
-    `identity` is the producer id and epoch. If `last_offset_delta` is None, the offsets have no gaps.
+    `identity` is the producer id and epoch. `sequence` is -1 if the batch has no number. On the wire, 0 follows 2**31 - 1. If
+    `last_offset_delta` is None, the offsets have no gaps.
     """
+    if sequence > _LAST_SEQUENCE:
+        sequence &= _LAST_SEQUENCE
     last = count - 1 if last_offset_delta is None else last_offset_delta
     tail = _TAIL.pack(attributes, last, base_timestamp, max_timestamp, identity[0], identity[1], sequence, count)
     crc = crc32c(payload, crc32c(tail))

@@ -116,6 +116,9 @@ def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
     correlation_id = correlation_of(frame)
     if not _is_tagged_response(key, version):
         return correlation_id, 4
+    # Brokers send none.
+    if frame[4:5] == _NO_TAGS:
+        return correlation_id, 5
     try:
         return correlation_id, skip_tags(frame, 4)
     except IndexError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.core.batch_splitting import Piece
-from aioproducer.core.batch_state import Event
+from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID, PartitionView, TopicView
 from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
@@ -77,7 +77,7 @@ def sent(rules: PartitionQueues, node_id: int, connection: object = "connection"
     """Drain and send."""
     batches = rules.drain(node_id, connection, limit, **options)
     for batch in batches:
-        batch.move(Event.SEND)
+        batch.state = NEXT[batch.state, Event.SEND]
     return batches
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from batches import FULL, RECORD_SIZE, put, topic
 
 from aioproducer.core.batch_splitting import Piece
-from aioproducer.core.batch_state import Event
+from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
 from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, over
 from aioproducer.core.produce_errors import Action, fate
@@ -286,7 +286,7 @@ class World:
                 continue
             if batch.header is None:
                 batch.header = pickle.dumps((batch.identity, batch.sequence))
-            batch.move(Event.SEND)
+            batch.state = NEXT[batch.state, Event.SEND]
             batch.attempts += 1
             batch.on_wire = True
             flights.append((batch, Sent(*pickle.loads(batch.header), _records(batch))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batches import OpenBatch
 
-from aioproducer.core.batch_state import Event
+from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.deadlines import Deadlines
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
@@ -18,16 +18,16 @@ def queues(many: int) -> list[PartitionQueue]:
 
 def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
     """A lingering batch is due at its time. A batch that was closed before is skipped."""
-    pauses = Deadlines()
+    pauses = Deadlines(10.0, 100.0)
     batches = [ProducerBatch(queue, 1, OpenBatch(), None, credit=0, expires_at=0.0) for queue in queues(4)]
     for at, batch in enumerate(batches):
         pauses.linger(batch, 10.0 + at)
     assert pauses.next() == 10.0
     assert list(pauses.lingered(9.9)) == []
-    batches[1].move(Event.CLOSE)
+    batches[1].state = NEXT[batches[1].state, Event.CLOSE]
     assert list(pauses.lingered(10.0)) == [batches[0]]
     assert pauses.next() == 12.0
-    batches[2].move(Event.CLOSE)
+    batches[2].state = NEXT[batches[2].state, Event.CLOSE]
     assert pauses.next() == 13.0, "nobody is woken for what was closed"
     assert list(pauses.lingered(20.0)) == batches[3:]
     assert pauses.next() is None
@@ -35,7 +35,7 @@ def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
 
 def test_the_longest_of_several_pauses_holds() -> None:
     """And one that was ended by something else is none."""
-    pauses = Deadlines()
+    pauses = Deadlines(10.0, 100.0)
     first, second = queues(2)
     pauses.back_off(first, 5.0)
     pauses.back_off(first, 3.0)
@@ -45,3 +45,15 @@ def test_the_longest_of_several_pauses_holds() -> None:
     assert list(pauses.backed_off(4.9)) == []
     assert list(pauses.backed_off(5.0)) == [first]
     assert (first.retry_at, pauses.next()) == (0.0, None)
+
+
+def test_an_open_batch_takes_no_records_for_most_of_its_lifetime() -> None:
+    """The oldest open batch is due first, and one that was closed is no longer there."""
+    deadlines = Deadlines(10.0, 100.0)
+    first, second, third = queues(3)
+    for at, queue in enumerate((first, second, third)):
+        queue.current = ProducerBatch(queue, 1, OpenBatch(), None, credit=0, expires_at=200.0 + at)
+        deadlines.filling[queue] = None
+    assert (deadlines.next(), deadlines.aged(109.9)) == (110.0, [])
+    del deadlines.filling[first]
+    assert (deadlines.next(), deadlines.aged(111.5), deadlines.aged(112.0)) == (111.0, [second], [second, third])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.core.batch_splitting import Piece
-from aioproducer.core.batch_state import Event, State
+from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
 from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
@@ -104,7 +104,7 @@ class Accumulating(RuleBasedStateMachine):
             self.flying[batch.queue].append(batch)
             self.highest_sent[batch.queue] = max(self.highest_sent[batch.queue], batch.place)
             if send:
-                batch.move(Event.SEND)
+                batch.state = NEXT[batch.state, Event.SEND]
         if batches and send:
             self.requests[node].append(batches)
         elif batches:  # it was compressed too long: the connection is gone
@@ -265,7 +265,7 @@ class Accumulating(RuleBasedStateMachine):
         self.flush()
         while batches := self.rules.drain(1, "the last", 1000):
             for batch in batches:
-                batch.move(Event.SEND)
+                batch.state = NEXT[batch.state, Event.SEND]
                 answered(self.rules, batch)
         assert not list(self.rules.incomplete)
 

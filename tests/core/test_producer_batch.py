@@ -7,7 +7,7 @@ import itertools
 import pytest
 from batches import partition_queues, put
 
-from aioproducer.core.batch_state import Event, InvalidTransition, State, next_state
+from aioproducer.core.batch_state import NEXT, Event, InvalidTransition, State
 
 ROWS = [
     (State.OPEN, Event.CLOSE, State.READY),
@@ -32,14 +32,14 @@ def _named(value: object) -> str:
 @pytest.mark.parametrize(("state", "event", "after"), ROWS, ids=_named)
 def test_a_batch_goes_on(state: State, event: Event, after: State) -> None:
     """Kafka's states."""
-    assert next_state(state, event) is after
+    assert NEXT[state, event] is after
 
 
 @pytest.mark.parametrize(("state", "event"), REFUSED, ids=_named)
 def test_a_batch_cannot_go_where_its_state_does_not_lead(state: State, event: Event) -> None:
     """Above all it ends once: nothing leads out of done, failed and split."""
     with pytest.raises(InvalidTransition, match=f"a batch that is {state} cannot {event}"):
-        next_state(state, event)
+        NEXT[state, event]
 
 
 SENT = (Event.CLOSE, Event.DRAIN, Event.SEND)
@@ -60,7 +60,7 @@ def test_which_states_are_ends(state: State) -> None:
     rules, (queue,) = partition_queues(1)
     batch = put(rules, queue)
     for event in WAYS[state]:
-        batch.move(event)
+        batch.state = NEXT[batch.state, event]
     assert batch.state is state
     assert batch.ended is (state in {State.DONE, State.FAILED, State.SPLIT})
 

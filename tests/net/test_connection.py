@@ -568,13 +568,13 @@ async def test_a_lost_connection_fails_what_was_not_written(table: Table) -> Non
 @in_jumping_loop
 async def test_the_highest_version_that_both_know(table: Table) -> None:
     """Or an error that says what the broker offers."""
-    table.connection.versions = {ApiKey.METADATA: (0, 7), ApiKey.PRODUCE: (100, 101)}
+    table.connection.learn_versions({ApiKey.METADATA: (0, 7), ApiKey.PRODUCE: (100, 101)})
     assert table.connection.version_of(ApiKey.METADATA) == 7
     with pytest.raises(ProtocolError, match=r"no version of Produce.*\(100, 101\)"):
         table.connection.version_of(ApiKey.PRODUCE)
     with pytest.raises(ProtocolError, match=r"no version of Fetch.*none"):
         table.connection.version_of(ApiKey.FETCH)
-    table.connection.versions = {ApiKey.METADATA: (0, 5)}
+    table.connection.learn_versions({ApiKey.METADATA: (0, 5)})
     assert table.connection.version_of(ApiKey.METADATA) == 5
 
 

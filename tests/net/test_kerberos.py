@@ -276,7 +276,7 @@ def answers(server: GssapiServer) -> Any:
 def connection() -> Connection:
     made = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
     ScriptedStream(made, answers(GssapiServer(Accounts({"alice": ""}, 4096))))
-    made.versions = CLIENT_VERSIONS
+    made.learn_versions(CLIENT_VERSIONS)
     made.host = "broker"
     return made
 

@@ -395,7 +395,7 @@ async def _authenticated(sasl: SaslLogin, broker: SaslBroker, count: int, timeou
     for _ in range(count):
         connection = Connection("host:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
         ScriptedStream(connection, broker.answers)
-        connection.versions = CLIENT_VERSIONS
+        connection.learn_versions(CLIENT_VERSIONS)
         connections.append(connection)
     logins = [asyncio.ensure_future(sasl.authenticate(connection, timeout)) for connection in connections]
     meanwhile()

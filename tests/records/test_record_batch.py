@@ -243,3 +243,13 @@ def test_a_header_that_cannot_be_is_told_without_its_content(bad: Any, said: str
 def test_headers_as_mappings_and_text(headers: Any) -> None:
     """They are written as pairs of bytes are, in the order of the mapping."""
     assert encode_headers(headers) == encode_headers([("a", "ż".encode()), ("b", b"2"), ("c", None)])
+
+
+@pytest.mark.parametrize(
+    ("number", "wire"),
+    [(-1, -1), (0, 0), (2**31 - 1, 2**31 - 1), (2**31, 0), (2**31 + 4, 4), (2**32 - 1, 2**31 - 1), (2**32, 0)],
+)
+def test_sequence_numbers_wrap_on_the_wire_only(number: int, wire: int) -> None:
+    """[SequenceNumberOverflow]"""
+    made = header(b"", 1, 0, 0, 0, (7, 1), number)
+    assert int.from_bytes(made[53:57], "big", signed=True) == wire

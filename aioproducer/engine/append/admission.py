@@ -35,7 +35,7 @@ from aioproducer.engine.memory.wait_queue import (
 from aioproducer.errors import PartitionUnavailable, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
     from aioproducer.engine.append.appender import Appender
@@ -81,6 +81,8 @@ class Admission:
     Attributes:
         topics: the wait queues of topics.
         pending: all sends that wait.
+        continuing: the sends whose tasks continue in one of the next event-loop iterations, memory allowing. While there are any, some
+            task fills batches without pause.
         preparations: prepares the serializers that sends wait for.
     """
 
@@ -112,6 +114,7 @@ class Admission:
         # The end of a `serve` call, and the records that it has served.
         self._serves_until, self._served = 0.0, 0
         self._waiters = LoopBudgetWaiters(loop_budget, self._place_unplaced)
+        self.continuing: Sized = self._waiters.waiting
         self.pending: PendingSends = PendingSends(context, appender, requests, self._waiters, self, next_turn, transaction)
         self.topics: TopicWaiters = self.pending.topics
         self.preparations: Preparations = Preparations(context, self.topics.is_waiting_for, self.topics.on_prepared)
@@ -373,11 +376,6 @@ class Admission:
     def gate(self) -> None:
         """Open the fast path if a transaction is open and no send waits, else close it."""
         self._update_fast_path()
-
-    @property
-    def is_bursting(self) -> bool:
-        """Return whether a task that fills batches without pause continues in the next event-loop iteration, memory allowing."""
-        return bool(self._waiters.waiting)
 
     # The end
 

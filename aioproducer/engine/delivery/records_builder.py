@@ -14,7 +14,7 @@ from aioproducer.engine.delivery.delivery import Delivery, make_delivery
 from aioproducer.engine.delivery.produce_request_result import compact, latest
 from aioproducer.records.record_batch import PARTS
 from aioproducer.records.varint_tables import FIELD, MOMENT, VARINT, field_size, varint
-from aioproducer.records.varints import NULL, TABLE
+from aioproducer.records.varints import NO_DELTA, NULL, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,7 +186,8 @@ class MemoryRecordsBuilder:
         result.record_sizes = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), moments)
         self._parts = []
         self._room = -1
-        return b"".join(parts), self._base_timestamp, self._base_timestamp + latest(moments)
+        base = self._base_timestamp
+        return b"".join(parts), base, base if moments == NO_DELTA else base + latest(moments)
 
 
 def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], room: int) -> tuple[int, int, Any, Any, Any]:

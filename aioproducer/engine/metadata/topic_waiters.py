@@ -179,9 +179,11 @@ class TopicWaiters:
                 self._requests.on_known(name)
             queue = self._forget(name)
             self._troubles.pop(name, None)
-            waiting = queue.take_all() if queue is not None else []
-            self._note_wait(waiting)
-            self._admit_known(routing, waiting)
+            # Mostly no send waits for the topic. One that was held and cancelled leaves no queue.
+            if queue is not None or name in self.held:
+                waiting = queue.take_all() if queue is not None else []
+                self._note_wait(waiting)
+                self._admit_known(routing, waiting)
             self._next_turn()
             yield from retiring(self._partition_queues, topic)
         elif (queue := self._forget(name)) is not None:

@@ -72,23 +72,17 @@ class LeaderHint(NamedTuple):
 
 def asked(batches: Iterable[ProducerBatch], version: int) -> Asked:
     """Return the batches by the topic and partition in the request: metadata may change while it is in flight (SEN-06)."""
-    return {_place(batch, version): batch for batch in batches}
+    if version >= FIRST_WITH_TOPIC_IDS:
+        return {(batch.queue.routing.topic_id, batch.queue.partition): batch for batch in batches}
+    return {(batch.queue.topic, batch.queue.partition): batch for batch in batches}
 
 
-def _place(batch: ProducerBatch, version: int) -> tuple[str | bytes, int]:
-    queue = batch.queue
-    return (queue.routing.topic_id if version >= FIRST_WITH_TOPIC_IDS else queue.topic, queue.partition)
-
-
-def encode(
-    batches: Sequence[ProducerBatch], version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None
-) -> list[Buffer]:
-    """Encode one Produce request of `batches`, at most one of each partition. Returns its buffers."""
+def encode(batches: Asked, version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None) -> list[Buffer]:
+    """Encode one Produce request of `batches`. Returns its buffers."""
     if version < usual_produce.FIRST:
-        return codec("Produce.request", version).encode(_request(batches, acks, timeout_ms, transactional_id))
+        return codec("Produce.request", version).encode(_request(batches.values(), acks, timeout_ms, transactional_id))
     topics: dict[str | bytes, list[tuple[int, bytes, Buffer]]] = {}
-    for batch in batches:
-        topic, partition = _place(batch, version)
+    for (topic, partition), batch in batches.items():
         assert batch.header is not None
         assert batch.payload is not None
         partitions = topics.get(topic)

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.core.sequence_numbers import on_wire
 from aioproducer.engine.sender.parcel import NEWEST, Parcel
 from aioproducer.errors import ConfigError, broker_error
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
-from aioproducer.records.record_batch import TRANSACTIONAL, header
+from aioproducer.records.record_batch import TRANSACTIONAL
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.net.connection import Connection
 
 __all__ = [
+    "FIRST_WITH_RECORD_BATCHES",
     "NEWEST",
     "Parcel",
     "attributes_of",
     "check_brokers",
-    "head",
     "level_of",
     "magic_of",
     "pack",
@@ -40,6 +38,7 @@ __all__ = [
 # The magic by Produce version.
 _MAGICS: Final = (0, 0, 1)
 _LAST_FOR_MESSAGE_SETS: Final = len(_MAGICS) - 1
+FIRST_WITH_RECORD_BATCHES: Final = len(_MAGICS)
 # Kafka 4.0 still announces Produce 0, for old clients, but does not accept it (KAFKA-18659).
 _FIRST_WITHOUT_MESSAGE_SETS: Final = 12
 
@@ -103,7 +102,7 @@ def _too_new(connection: Connection, magic: int) -> str:
 
 
 def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> bytes:
-    """Return the bytes that follow `head` in the request: compressed records, or a message set.
+    """Return the bytes of a batch behind its header, if it has one: compressed records, or a message set.
 
     Raises:
         BrokerError: the records have headers or the codec is zstd, which message sets do not support.
@@ -132,17 +131,3 @@ def unpack(parcel: Parcel, codec: Compression) -> bytes:
 def attributes_of(codec: Compression, *, is_transactional: bool) -> int:
     """Return the attributes in the header of a batch."""
     return int(codec) | (TRANSACTIONAL if is_transactional else 0)
-
-
-def head(batch: ProducerBatch, attributes: int) -> bytes:
-    """Return the header of an encoded batch, with its sequence number if it has one.
-
-    A message set has no header: the result is empty then.
-    """
-    payload = batch.payload
-    assert payload is not None
-    if batch.magic < NEWEST:
-        return b""
-    if batch.sequence < 0:
-        return header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp)
-    return header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp, batch.identity, on_wire(batch.sequence))

@@ -16,14 +16,14 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from aioproducer.core.batch_state import Event
+from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.drain_policy import MAX_BATCHES, DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.sender import produce_exchange
 from aioproducer.engine.sender.produce_exchange import PartitionResponse
-from aioproducer.engine.sender.record_formats import NEWEST, attributes_of, head, magic_of, produce_version
+from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
 from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
 from aioproducer.errors import (
     ConnectionLost,
@@ -34,6 +34,7 @@ from aioproducer.errors import (
 )
 from aioproducer.model import Acks, Compression
 from aioproducer.net.connection import Answer
+from aioproducer.records.record_batch import header
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -98,7 +99,10 @@ class Sender:
         self._transaction = completion.transaction
         self._ask_breaker = completion.circuit_break_manager.on_send if completion.circuit_break_manager is not None else None
         self._batch_compressor = batch_compressor
+        # Batches are compressed or written in an older format, or were, and may need another format now.
+        self._encodes = config.compression_type is not Compression.NONE or config.message_format_max < NEWEST
         self._admission = admission
+        self._continuing = admission.continuing
         self._cluster = cluster
         self._request_update = updater.schedule.request_update
         self._hint = updater.hint
@@ -126,7 +130,7 @@ class Sender:
         """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
         now = self._loop.time()
         state = self._state
-        state.is_burst = self._admission.is_bursting
+        state.is_burst = bool(self._continuing)
         least = self._least_fill(now) if state.is_burst else Fill.PARTIAL
         if least is Fill.NEVER:
             self._admission.go_on()
@@ -142,6 +146,7 @@ class Sender:
         is_taken = self.drain_all()
         # To serve pending sends in the same event-loop iteration, too, would take long.
         if is_taken and self._pool.has_waiting:
+            self.turn()
             if not self._is_serving_due:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
@@ -150,9 +155,10 @@ class Sender:
         # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
         if least:
             self.turn()
-        self._waking.check()
+        self._check_waking()
         # All batches have the same lifetime, so no new batch expires before the older ones.
-        self._expiry.ensure()
+        if self._expiry.timer is None:
+            self._expiry.check()
         self._recorder.turned(now, now - since)
 
     def _least_fill(self, now: float) -> Fill:
@@ -167,20 +173,30 @@ class Sender:
         self._is_serving_due = False
         self._admission.serve()
 
+    def _check_waking(self) -> None:
+        # Mostly all batches have left, and nothing waits for a time.
+        deadlines = self._partition_queues.deadlines
+        if deadlines.filling or deadlines.lingering or deadlines.backing_off:
+            self._waking.check()
+
     def _on_wake(self, now: float) -> None:
         # Otherwise the timer stays due and fires again.
         if not self._least:
             self._partition_queues.wake(now)
-            self.drain_all()
+            if self.drain_all() and self._pool.has_waiting:
+                self.turn()
 
     # Draining
 
     def drain_all(self) -> bool:
-        """Drain the ready batches of all brokers. Returns True if any batch was drained."""
+        """Drain the ready batches of all brokers. Returns True if any batch was drained.
+
+        A batch that closes gives back the bytes that it does not need: the caller schedules a drain if sends wait for memory.
+        """
         is_taken = False
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.on_turn()
-        for node_id in tuple(self._partition_queues.ready.nodes()):
+        for node_id in self._partition_queues.ready.nodes():
             node = self._cluster.node(node_id)
             if node is not None:
                 is_taken |= self.drain(node)
@@ -200,7 +216,8 @@ class Sender:
             self._request_update(sorted(self._partition_queues.ready.topics(node.broker.node_id)))
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.on_node(node)
-        self.drain(node)
+        if self.drain(node) and self._pool.has_waiting:
+            self.turn()
 
     def drain(self, node: BrokerNode, *, least: Fill = Fill.PARTIAL) -> bool:
         """Send the ready batches of `node`, one request for each free slot. Returns True if any batch was drained.
@@ -213,7 +230,7 @@ class Sender:
         node_id = node.broker.node_id
         least = max(least, self._least)
         # A task that was woken since the last drain, in a burst, may be about to send.
-        most = self._policy.max_batches_in_a_burst if self._state.is_burst or self._admission.is_bursting else MAX_BATCHES
+        most = self._policy.max_batches_in_a_burst if self._state.is_burst or self._continuing else MAX_BATCHES
         while partition_queues.ready.get(node_id):
             connection = node.produce.connection
             if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
@@ -227,16 +244,16 @@ class Sender:
                 break
             is_taken = True
             self._state.batches += len(batches)
-            magic = magic_of(connection, self._config.message_format_max)
-            self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
-            if availability.timeout:
-                self._watch(batches)
+            if self._encodes or connection.agreed.get(_PRODUCE, 0) < FIRST_WITH_RECORD_BATCHES:
+                self._encodes = True
+                magic = magic_of(connection, self._config.message_format_max)
+                self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
+            else:
+                self._send(node, connection, batches)
+            # Partitions with more batches wait for those that were drained: their leaders are reported.
+            for batch in batches if availability.timeout else ():
+                partition_queues.watch(batch.queue, self._loop.time())
         return is_taken
-
-    def _watch(self, batches: Iterable[ProducerBatch]) -> None:
-        """Report the leaders of partitions with more batches, which wait for those that were drained."""
-        for batch in batches:
-            self._partition_queues.watch(batch.queue, self._loop.time())
 
     def _wait_for(self, node: BrokerNode) -> None:
         """Note that a broker takes no batch now, and request its produce connection if there is none."""
@@ -245,7 +262,10 @@ class Sender:
             node.produce.request_connection()
 
     def _submit(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
-        """Write one request of encoded batches. It waits while the connection holds requests: a batch that was not sent has no attempt."""
+        """Send batches that the compressor has encoded, perhaps long after their drain.
+
+        They wait while the connection holds requests: a batch that was not sent has no attempt.
+        """
         if connection.held is not None:
             again = partial(self._loop.run, self._submit, node, connection, batches)
             connection.held.add(again, lambda _: again())
@@ -258,37 +278,40 @@ class Sender:
         if not live or not connection.is_usable:
             self._take_back(connection, live, lambda batch: self._attempts.requeue(batch, 0.0))
             return
-        try:
-            version = self._version(connection, live)
-            for batch in live:
-                self._seal(batch)
-        except KafkaError as error:
-            self._take_back(connection, live, partial(self._completion.fail, cause=error))
-            return
-        self._write(node, connection, version, live)
-
-    def _write(self, node: BrokerNode, connection: Connection, version: int, live: Sequence[ProducerBatch]) -> None:
-        now = self._loop.time()
-        place = f"broker {node.broker.node_id} at {connection.where}"
-        sent = (now, place)
-        for batch in live:
-            batch.move(_SEND)
-            batch.attempts += 1
-            batch.on_wire = True
-            batch.history += (sent,)
-        body = produce_exchange.encode(live, version, self._acks, self._timeout_ms, self._transactional_id)
-        if self._is_answered:
-            on_answer = self._loop.guarded(self._on_answer, node, connection, produce_exchange.asked(live, version), now)
-            connection.send(_PRODUCE, version, body, on_answer, self._request_timeout)
-        else:
-            connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, connection, live))
-        # The request is written. The calls below do not delay its answer.
-        self._recorder.sent(now, live)
-        if self._circuit_break_manager is not None:
-            self._circuit_break_manager.sent(live)
+        self._send(node, connection, live)
         # The bytes that compression saved are free for pending sends.
         if self._pool.has_waiting:
             self.turn()
+
+    def _send(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
+        """Write one request of encoded batches over a connection that takes it."""
+        try:
+            version = self._version(connection, batches)
+            for batch in batches:
+                self._seal(batch)
+        except KafkaError as error:
+            self._take_back(connection, batches, partial(self._completion.fail, cause=error))
+            return
+        now = self._loop.time()
+        # The batches share it: a tuple in each batch would be one more object for the garbage collector.
+        sent = ((now, f"broker {node.broker.node_id} at {connection.where}"),)
+        for batch in batches:
+            batch.state = NEXT[batch.state, _SEND]
+            batch.attempts += 1
+            batch.on_wire = True
+            batch.history += sent
+        asked = produce_exchange.asked(batches, version)
+        body = produce_exchange.encode(asked, version, self._acks, self._timeout_ms, self._transactional_id)
+        if self._is_answered:
+            connection.send(
+                _PRODUCE, version, body, self._loop.guarded(self._on_answer, node, connection, asked, now), self._request_timeout
+            )
+        else:
+            connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, connection, batches))
+        # The request is written. The calls below do not delay its answer.
+        self._recorder.sent(now, batches)
+        if self._circuit_break_manager is not None:
+            self._circuit_break_manager.sent(batches)
 
     def _take_back(self, connection: Connection, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
         """Take back the batches of a request that cannot be written: release its slot, and call `end` with each batch."""
@@ -300,9 +323,12 @@ class Sender:
 
     def _version(self, connection: Connection, batches: Sequence[ProducerBatch]) -> int:
         magic = batches[0].magic
-        if magic < NEWEST and self._partition_queues.idempotence.granted is not None:
-            self.go_without_numbers(connection.where)
-        version = produce_version(connection, magic)
+        if magic < NEWEST:
+            if self._partition_queues.idempotence.granted is not None:
+                self.go_without_numbers(connection.where)
+            version = produce_version(connection, magic)
+        else:
+            version = connection.version_of(_PRODUCE)
         if self._transaction is not None:
             version = min(version, self._transaction.newest_produce)
         if version >= produce_exchange.FIRST_WITH_TOPIC_IDS and NO_ID in [batch.queue.routing.topic_id for batch in batches]:
@@ -315,12 +341,20 @@ class Sender:
         return version
 
     def _seal(self, batch: ProducerBatch) -> None:
-        assert batch.payload is not None
+        payload = batch.payload
+        assert payload is not None
         if batch.header is None:
-            batch.header = head(batch, self._attributes)
+            # A message set has no header.
+            batch.header = (
+                b""
+                if batch.magic < NEWEST
+                else header(
+                    payload, batch.count, self._attributes, batch.base_timestamp, batch.max_timestamp, batch.identity, batch.sequence
+                )
+            )
             # A batch that is not encoded has the size that it had at its close.
             if batch.is_encoded:
-                shrink(self._pool, batch, len(batch.payload) + BATCH_OVERHEAD)
+                shrink(self._pool, batch, len(payload) + BATCH_OVERHEAD)
 
     # Answers
 
@@ -349,7 +383,10 @@ class Sender:
 
     def _end_attempts(self, responses: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
         """End attempts. Returns the batches of partitions with stale metadata."""
-        stale = {batch for batch, outcome in responses.items() if self._completion.end_attempt(batch, outcome, now)}
+        stale = set()
+        for batch, response in responses.items():
+            if self._completion.end_attempt(batch, response, now):
+                stale.add(batch)
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.ended(responses)
         return stale
@@ -386,7 +423,7 @@ class Sender:
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
         node_id = node.broker.node_id
         if self._partition_queues.ready.get(node_id):
-            is_burst = self._state.is_burst or self._admission.is_bursting
+            is_burst = self._state.is_burst or bool(self._continuing)
             least = self._policy.answer(is_burst=is_burst, is_scheduled=self._schedule.is_due)
             if least is not Fill.NEVER:
                 self.drain(node, least=least)
@@ -396,7 +433,7 @@ class Sender:
             is_due |= batch.queue.leader != node_id
         if is_due:
             self.turn()
-        self._waking.check()
+        self._check_waking()
         self._run_completions()
         # After the woken tasks: their next records leave together with the records that lingered.
         if self._lingers_by_load and self._partition_queues.ready.get(node_id):

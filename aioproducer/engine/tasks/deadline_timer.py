@@ -22,9 +22,12 @@ class DeadlineTimer:
 
     Args:
         is_patient: the loop reads the sockets first. A deadline that passes is a failure, and an answer in time may be in the sockets.
+
+    Attributes:
+        timer: None: no timer is set. Where no deadline is earlier than those set before it, `check` is needed only then.
     """
 
-    __slots__ = ("_earliest", "_is_patient", "_loop", "_ring", "_timer", "_when")
+    __slots__ = ("_earliest", "_is_patient", "_loop", "_ring", "_when", "timer")
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class DeadlineTimer:
         self._earliest = earliest
         self._ring = ring
         self._is_patient = is_patient
-        self._timer: Handle | None = None
+        self.timer: Handle | None = None
         # Kept here: uvloop's handle does not have it if the timer was due at once.
         self._when = 0.0
 
@@ -47,42 +50,37 @@ class DeadlineTimer:
         when = self._earliest()
         if when is None:
             return
-        if self._timer is not None:
+        if self.timer is not None:
             if self._when <= when:
                 return
-            self._timer.cancel()
+            self.timer.cancel()
         self._when = when
-        self._timer = self._loop.call_at(when, self._on_timer)
-
-    def ensure(self) -> None:
-        """Set the timer if none is set. That is enough where no deadline is earlier than those set before it."""
-        if self._timer is None:
-            self.check()
+        self.timer = self._loop.call_at(when, self._on_timer)
 
     def stop(self) -> None:
         """Cancel the timer for good."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
         self._earliest = lambda: None
 
     def _on_timer(self) -> None:
         now = self._loop.time()
         # A loop may run timers before it reads sockets. A callback that a `call_soon` callback schedules runs after it has read them.
         if self._is_patient:
-            self._timer = self._loop.call_soon(self._after_a_turn, now)
+            self.timer = self._loop.call_soon(self._after_a_turn, now)
         else:
             self._judge(now)
 
     def _after_a_turn(self, now: float) -> None:
-        self._timer = self._loop.call_soon(self._judge, now)
+        self.timer = self._loop.call_soon(self._judge, now)
 
     def _judge(self, now: float) -> None:
         """Call `ring` if the earliest deadline passed by `now`, and set the timer anew.
 
         `now` is the time at which the timer fired. For deadlines that passed since then, the sockets may not have been read.
         """
-        self._timer = None
+        self.timer = None
         when = self._earliest()
         if when is not None and when <= now:
             self._ring(now)

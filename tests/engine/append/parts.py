@@ -10,7 +10,7 @@ from batches import topic
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.backoff import Backoff
-from aioproducer.core.batch_state import Event
+from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.topic_updates import install
 from aioproducer.engine.append.appender import Appender
@@ -98,7 +98,7 @@ class Parts:
         """Drain and send what is ready for broker 1."""
         batches = self.queues.drain(1, "connection", 1_000_000)
         for batch in batches:
-            batch.move(Event.SEND)
+            batch.state = NEXT[batch.state, Event.SEND]
         return batches
 
 

@@ -159,7 +159,7 @@ def lane(highest: int | None, lowest: int = 0) -> Any:
         return Connection("broker:9092", "test", print, print, max_in_flight=5)
 
     found = asyncio.run(made())
-    found.versions = {} if highest is None else {ApiKey.PRODUCE: (lowest, highest)}
+    found.learn_versions({} if highest is None else {ApiKey.PRODUCE: (lowest, highest)})
     return found
 
 

@@ -234,8 +234,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drain-moves-a-partition-between-connections",
         "core/partition_queues.py",
-        "return (queue.in_flight > 0 and queue.connection is not connection) or",
-        "return False or",
+        "if queue.in_flight and queue.connection is not connection:",
+        "if not queue:",
         ("tests/core/test_partition_queues.py", "tests/core/test_partition_queues_machine.py"),
     ),
     Mutant(
@@ -248,8 +248,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drain-breaks-off-at-a-partition-that-waits",
         "core/partition_queues.py",
-        "                # met.\n                continue",
-        "                break",
+        "if queue.in_flight and queue.connection is not connection:\n                continue",
+        "if queue.in_flight and queue.connection is not connection:\n                break",
         ("tests/core/test_partition_queues.py", "tests/core/test_partition_queues_machine.py"),
     ),
     Mutant(
