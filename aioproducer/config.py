@@ -11,16 +11,15 @@ import dataclasses
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, cast
 
 from aioproducer.broker_addresses import read_addresses
-from aioproducer.environment_options import DEFAULT_PREFIX, environment_options
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.interfaces import Serializer
 from aioproducer.model import Acks, Compression
-from aioproducer.option_names import hide_secrets, keyword_options, options_of
+from aioproducer.option_classes import option_class
+from aioproducer.option_names import DEFAULT_PREFIX, hide_secrets, keyword_options, options_of
 from aioproducer.options import (
     ACKS,
     ADDRESSES,
@@ -41,8 +40,6 @@ from aioproducer.options import (
 )
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.producer_options import ProducerOptions
-from aioproducer.secret import NotText, Secret  # noqa: F401  (for get_type_hints of the constructor)
-from aioproducer.secure_conflicts import settle_security
 from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
 from aioproducer.serializers import is_two_phase, string_serializer
 
@@ -101,7 +98,7 @@ def _partitions(value: object) -> bool:
 
 
 @hides_secrets
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False, eq=False)
+@option_class(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class ProducerConfig(SecureOptions):
     """Holds the options of a producer, checked: a bad value raises a `ConfigError` with a remedy."""
 
@@ -294,16 +291,20 @@ class ProducerConfig(SecureOptions):
         None, function(), "(error, records): called with the records of each failed batch, keys and values included", java=None
     )
 
-    if TYPE_CHECKING:
-
-        def __init__(self, **options: Unpack[ProducerOptions]) -> None: ...
-
-    def __post_init__(self) -> None:
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         """Convert values as environment files and other clients write them; check every range and conflict."""
-        scheme = read_addresses("bootstrap_servers", self.bootstrap_servers).protocol
+        given = {**_DEFAULTS, **options}
+        if len(given) > len(_DEFAULTS):
+            unknown = next(name for name in options if name not in _DEFAULTS)
+            raise TypeError(f"ProducerConfig.__init__() got an unexpected keyword argument {unknown!r}")
+        scheme = read_addresses("bootstrap_servers", given["bootstrap_servers"]).protocol
         for name, one in OPTIONS.items():
-            object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
-        settle_security(self, scheme)
+            object.__setattr__(self, name, one.kind.read(name, given[name]))
+        if scheme is not None or not _SECURE.isdisjoint(options):
+            # Imported for those who give an option of TLS or SASL.
+            from aioproducer.secure_conflicts import settle_security  # noqa: PLC0415
+
+            settle_security(self, scheme)
         self._give_way()
         self._check_conflicts()
 
@@ -450,6 +451,9 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: a value is bad, an `AIOPRODUCER_` name is unknown (the text has the nearest), or two names mean the same option.
         """
+        # Imported for those who call this.
+        from aioproducer.environment_options import environment_options  # noqa: PLC0415
+
         options = environment_options(prefix, OPTIONS, environ)
         # No frame of this package holds the secrets of the environment.
         del environ
@@ -469,7 +473,10 @@ class ProducerConfig(SecureOptions):
         return cls(**options_of(mapping, OPTIONS))
 
 
-_OPTIONS: Final = {field.name: field.metadata["option"] for field in dataclasses.fields(ProducerConfig)}
+_SECURE: Final = frozenset(SECURE_NAMES)
+_FIELDS: Final = dataclasses.fields(ProducerConfig)
+_DEFAULTS: Final[Mapping[str, Any]] = {field.name: field.default for field in _FIELDS}
+_OPTIONS: Final = {field.name: field.metadata["option"] for field in _FIELDS}
 # Options of security come last: those of TLS and SASL, of tokens, of Kerberos.
 OPTIONS: Final[Mapping[str, Option]] = {
     name: _OPTIONS[name] for name in (*(name for name in _OPTIONS if name not in SECURE_NAMES), *SECURE_NAMES)

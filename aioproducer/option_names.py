@@ -6,9 +6,10 @@ The table of options is an argument.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.options import whole_number
 from aioproducer.secret import hide
 from aioproducer.secure_kinds import is_secret
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
     from aioproducer.options import Option
 
-__all__ = ["NOT_HERE", "hide_secrets", "keyword_options", "known_name", "options_of", "say_unknown", "why_not"]
+__all__ = ["DEFAULT_PREFIX", "NOT_HERE", "hide_secrets", "keyword_options", "known_name", "options_of", "say_unknown", "why_not"]
 
+# What names of environment variables begin with.
+DEFAULT_PREFIX: Final = "KAFKA_"
 # librdkafka has one level option for all codecs.
 _LEVEL: Final = "compression.level"
 _LEVELS: Final = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.broker_addresses import read_addresses
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.number_conversion import exact_int, is_number, is_numpy_bool
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ class Kind(NamedTuple):
     high: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """Holds the description of a config's field.
 
     Attributes:
@@ -75,10 +75,10 @@ class Option:
 
     kind: Kind
     doc: str
-    java: str | None = ""
-    librdkafka: Mapping[str, int] = field(default_factory=dict)
-    kips: tuple[str, ...] = ()
-    python: tuple[str, ...] = ()
+    java: str | None
+    librdkafka: Mapping[str, int]
+    kips: tuple[str, ...]
+    python: tuple[str, ...]
 
 
 def option(

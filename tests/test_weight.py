@@ -24,14 +24,21 @@ FOR_SOME = (
     "typing_extensions",
     "zstandard",
     "aioproducer.core.transactions",
+    "aioproducer.engine.append.interceptors",
+    "aioproducer.engine.append.send_many",
+    "aioproducer.engine.append.transactional_accumulator",
     "aioproducer.engine.circuit_breaker",
+    "aioproducer.engine.delivery.produce_request_result",
+    "aioproducer.environment_options",
     "aioproducer.jaas",
     "aioproducer.net.security",
     "aioproducer.records.message_set",
     "aioproducer.records.plain_columns",
     "aioproducer.records.varint_tables",
     "aioproducer.sasl",
+    "aioproducer.secure_conflicts",
     "aioproducer.testing",
+    "aioproducer.token_conflicts",
 )
 CODE = """
 import asyncio, sys
