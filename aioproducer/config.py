@@ -19,11 +19,11 @@ from aioproducer.interceptors import METHODS
 from aioproducer.interfaces import Serializer
 from aioproducer.model import Acks, Compression
 from aioproducer.option_classes import option_class
-from aioproducer.option_names import DEFAULT_PREFIX, hide_secrets, keyword_options, options_of
 from aioproducer.options import (
     ACKS,
     ADDRESSES,
     COMPRESSION,
+    DEFAULT_PREFIX,
     FLAG,
     MAYBE_FLAG,
     Yielding,
@@ -40,6 +40,8 @@ from aioproducer.options import (
 )
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.producer_options import ProducerOptions
+from aioproducer.secret import hide
+from aioproducer.secure_kinds import is_secret
 from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
 from aioproducer.serializers import is_two_phase, string_serializer
 
@@ -414,13 +416,13 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: `config` is none, or an option is unknown (the nearest name is in the text) or bad.
         """
-        hide_secrets(options, OPTIONS)
+        _hide_secrets(options)
         if config is not None:
             if isinstance(config, type):
                 advice = "ProducerConfig.from_mapping makes one of it" if issubclass(config, dict) else "options are given by name"
                 raise ConfigError(f"config must be a ProducerConfig, not {config.__name__}; {advice}")
             return config.replace(**options) if options else config
-        return cls(**keyword_options(options, OPTIONS))
+        return cls(**_by_field(options))
 
     def replace(self, **options: Unpack[ProducerOptions]) -> ProducerConfig:
         """Return a config with these options in place of this one's. A default that gave way to another option is a default again.
@@ -432,9 +434,9 @@ class ProducerConfig(SecureOptions):
             ConfigError: an option is unknown, bad, or in conflict with another.
         """
         changed = cast("dict[str, Any]", options)
-        hide_secrets(changed, OPTIONS)
+        _hide_secrets(changed)
         given = {name: value for name in OPTIONS if not isinstance(value := getattr(self, name), (Assumed, Yielding))}
-        return type(self)(**given | keyword_options(changed, OPTIONS))
+        return type(self)(**given | _by_field(changed))
 
     @classmethod
     def from_env(cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None) -> ProducerConfig:
@@ -453,6 +455,7 @@ class ProducerConfig(SecureOptions):
         """
         # Imported for those who call this.
         from aioproducer.environment_options import environment_options  # noqa: PLC0415
+        from aioproducer.option_names import options_of  # noqa: PLC0415
 
         options = environment_options(prefix, OPTIONS, environ)
         # No frame of this package holds the secrets of the environment.
@@ -467,9 +470,12 @@ class ProducerConfig(SecureOptions):
             ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
                 names mean the same option.
         """
+        # Imported for those who call this.
+        from aioproducer.option_names import options_of  # noqa: PLC0415
+
         # No frame of this package holds the secrets of the user's mapping.
         mapping = dict(mapping)
-        hide_secrets(mapping, OPTIONS)
+        _hide_secrets(mapping)
         return cls(**options_of(mapping, OPTIONS))
 
 
@@ -481,6 +487,31 @@ _OPTIONS: Final = {field.name: field.metadata["option"] for field in _FIELDS}
 OPTIONS: Final[Mapping[str, Option]] = {
     name: _OPTIONS[name] for name in (*(name for name in _OPTIONS if name not in SECURE_NAMES), *SECURE_NAMES)
 }
+
+
+# Fields without secrets.
+_SHOWN: Final = frozenset(name for name, one in OPTIONS.items() if not is_secret(one.kind))
+
+# The other names of options are imported for those who use one.
+
+
+def _hide_secrets(options: dict[str, Any]) -> None:
+    """Hide, in place, each value unless its name is that of an option without secrets."""
+    if options.keys() <= OPTIONS.keys():
+        hide(options, _SHOWN.__contains__)
+        return
+    from aioproducer.option_names import hide_secrets  # noqa: PLC0415
+
+    hide_secrets(options, OPTIONS)
+
+
+def _by_field(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that keyword arguments set, by any of their names."""
+    if options.keys() <= OPTIONS.keys():
+        return options
+    from aioproducer.option_names import keyword_options  # noqa: PLC0415
+
+    return keyword_options(options, OPTIONS)
 
 
 def without_content(config: Any) -> Any:

@@ -45,7 +45,7 @@ else:
             """Return the named tuple of a class's annotations, defaults and methods."""
             if not bases:
                 return super().__new__(cls, name, bases, body)
-            fields = tuple(body["__annotations__"])
+            fields = tuple(body.get("__annotations__", ()))
             defaults = {field: body.pop(field) for field in fields if field in body}
             pattern = _pattern(len(fields))
             of_pattern = vars(pattern)

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
     from aioproducer.options import Option
 
-__all__ = ["DEFAULT_PREFIX", "NOT_HERE", "hide_secrets", "keyword_options", "known_name", "options_of", "say_unknown", "why_not"]
+__all__ = ["NOT_HERE", "hide_secrets", "keyword_options", "known_name", "options_of", "say_unknown", "why_not"]
 
-# What names of environment variables begin with.
-DEFAULT_PREFIX: Final = "KAFKA_"
 # librdkafka has one level option for all codecs.
 _LEVEL: Final = "compression.level"
 _LEVELS: Final = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}

@@ -22,6 +22,7 @@ __all__ = [
     "ACKS",
     "ADDRESSES",
     "COMPRESSION",
+    "DEFAULT_PREFIX",
     "FLAG",
     "MAYBE_FLAG",
     "AssignedClientId",
@@ -41,6 +42,8 @@ __all__ = [
     "words",
 ]
 
+# What names of environment variables begin with.
+DEFAULT_PREFIX: Final = "KAFKA_"
 _log = logging.getLogger(__name__)
 _ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "0": Acks.NONE, "1": Acks.LEADER}
 _MILLISECOND: Final = timedelta(milliseconds=1)

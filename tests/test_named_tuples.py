@@ -53,6 +53,14 @@ def test_a_named_tuple_is_as_that_of_typing() -> None:
     assert not hasattr(place, "__dict__")
 
 
+class Nothing(OURS):  # type: ignore[misc]
+    """Holds nothing."""
+
+
+def test_a_named_tuple_without_fields() -> None:
+    assert (Nothing(), Nothing._fields, repr(Nothing())) == ((), (), "Nothing()")
+
+
 @pytest.mark.parametrize("arguments", [(), ("t", 1, 2)])
 def test_a_wrong_number_of_values(arguments: tuple[object, ...]) -> None:
     with pytest.raises(TypeError, match="__new__"):
