@@ -9,9 +9,10 @@ host name until `max_block_ms` is over. A scheme is the security protocol, which
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.named_tuples import NamedTuple
 
 __all__ = ["DEFAULT_PORT", "PROTOCOLS", "BrokerAddresses", "read_addresses"]
 

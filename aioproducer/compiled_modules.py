@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -113,6 +112,9 @@ def compiled_from(package: pathlib.Path) -> list[pathlib.Path]:
 
 def crc_of_sources(package: pathlib.Path) -> int:
     """Return the CRC-32 of all sources of the package's compiled modules. They use each other's internals, so they share one."""
+    # Imported where the sources are: a wheel has none.
+    import zlib  # noqa: PLC0415
+
     crc = 0
     for source in (*compiled_from(package), *sorted(package.rglob("*.pxd"))):
         crc = zlib.crc32(source.read_bytes(), crc)

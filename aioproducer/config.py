@@ -11,20 +11,19 @@ import dataclasses
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, cast
 
 from aioproducer.broker_addresses import read_addresses
-from aioproducer.environment_options import DEFAULT_PREFIX, environment_options
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.interfaces import Serializer
 from aioproducer.model import Acks, Compression
-from aioproducer.option_names import hide_secrets, keyword_options, options_of
+from aioproducer.option_classes import option_class
 from aioproducer.options import (
     ACKS,
     ADDRESSES,
     COMPRESSION,
+    DEFAULT_PREFIX,
     FLAG,
     MAYBE_FLAG,
     Yielding,
@@ -41,8 +40,8 @@ from aioproducer.options import (
 )
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.producer_options import ProducerOptions
-from aioproducer.secret import NotText, Secret  # noqa: F401  (for get_type_hints of the constructor)
-from aioproducer.secure_conflicts import settle_security
+from aioproducer.secret import hide
+from aioproducer.secure_kinds import is_secret
 from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
 from aioproducer.serializers import is_two_phase, string_serializer
 
@@ -101,7 +100,7 @@ def _partitions(value: object) -> bool:
 
 
 @hides_secrets
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False, eq=False)
+@option_class(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class ProducerConfig(SecureOptions):
     """Holds the options of a producer, checked: a bad value raises a `ConfigError` with a remedy."""
 
@@ -294,16 +293,20 @@ class ProducerConfig(SecureOptions):
         None, function(), "(error, records): called with the records of each failed batch, keys and values included", java=None
     )
 
-    if TYPE_CHECKING:
-
-        def __init__(self, **options: Unpack[ProducerOptions]) -> None: ...
-
-    def __post_init__(self) -> None:
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         """Convert values as environment files and other clients write them; check every range and conflict."""
-        scheme = read_addresses("bootstrap_servers", self.bootstrap_servers).protocol
+        given = {**_DEFAULTS, **options}
+        if len(given) > len(_DEFAULTS):
+            unknown = next(name for name in options if name not in _DEFAULTS)
+            raise TypeError(f"ProducerConfig.__init__() got an unexpected keyword argument {unknown!r}")
+        scheme = read_addresses("bootstrap_servers", given["bootstrap_servers"]).protocol
         for name, one in OPTIONS.items():
-            object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
-        settle_security(self, scheme)
+            object.__setattr__(self, name, one.kind.read(name, given[name]))
+        if scheme is not None or not _SECURE.isdisjoint(options):
+            # Imported for those who give an option of TLS or SASL.
+            from aioproducer.secure_conflicts import settle_security  # noqa: PLC0415
+
+            settle_security(self, scheme)
         self._give_way()
         self._check_conflicts()
 
@@ -413,13 +416,13 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: `config` is none, or an option is unknown (the nearest name is in the text) or bad.
         """
-        hide_secrets(options, OPTIONS)
+        _hide_secrets(options)
         if config is not None:
             if isinstance(config, type):
                 advice = "ProducerConfig.from_mapping makes one of it" if issubclass(config, dict) else "options are given by name"
                 raise ConfigError(f"config must be a ProducerConfig, not {config.__name__}; {advice}")
             return config.replace(**options) if options else config
-        return cls(**keyword_options(options, OPTIONS))
+        return cls(**_by_field(options))
 
     def replace(self, **options: Unpack[ProducerOptions]) -> ProducerConfig:
         """Return a config with these options in place of this one's. A default that gave way to another option is a default again.
@@ -431,9 +434,9 @@ class ProducerConfig(SecureOptions):
             ConfigError: an option is unknown, bad, or in conflict with another.
         """
         changed = cast("dict[str, Any]", options)
-        hide_secrets(changed, OPTIONS)
+        _hide_secrets(changed)
         given = {name: value for name in OPTIONS if not isinstance(value := getattr(self, name), (Assumed, Yielding))}
-        return type(self)(**given | keyword_options(changed, OPTIONS))
+        return type(self)(**given | _by_field(changed))
 
     @classmethod
     def from_env(cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None) -> ProducerConfig:
@@ -450,6 +453,10 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: a value is bad, an `AIOPRODUCER_` name is unknown (the text has the nearest), or two names mean the same option.
         """
+        # Imported for those who call this.
+        from aioproducer.environment_options import environment_options  # noqa: PLC0415
+        from aioproducer.option_names import options_of  # noqa: PLC0415
+
         options = environment_options(prefix, OPTIONS, environ)
         # No frame of this package holds the secrets of the environment.
         del environ
@@ -463,17 +470,48 @@ class ProducerConfig(SecureOptions):
             ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
                 names mean the same option.
         """
+        # Imported for those who call this.
+        from aioproducer.option_names import options_of  # noqa: PLC0415
+
         # No frame of this package holds the secrets of the user's mapping.
         mapping = dict(mapping)
-        hide_secrets(mapping, OPTIONS)
+        _hide_secrets(mapping)
         return cls(**options_of(mapping, OPTIONS))
 
 
-_OPTIONS: Final = {field.name: field.metadata["option"] for field in dataclasses.fields(ProducerConfig)}
+_SECURE: Final = frozenset(SECURE_NAMES)
+_FIELDS: Final = dataclasses.fields(ProducerConfig)
+_DEFAULTS: Final[Mapping[str, Any]] = {field.name: field.default for field in _FIELDS}
+_OPTIONS: Final = {field.name: field.metadata["option"] for field in _FIELDS}
 # Options of security come last: those of TLS and SASL, of tokens, of Kerberos.
 OPTIONS: Final[Mapping[str, Option]] = {
     name: _OPTIONS[name] for name in (*(name for name in _OPTIONS if name not in SECURE_NAMES), *SECURE_NAMES)
 }
+
+
+# Fields without secrets.
+_SHOWN: Final = frozenset(name for name, one in OPTIONS.items() if not is_secret(one.kind))
+
+# The other names of options are imported for those who use one.
+
+
+def _hide_secrets(options: dict[str, Any]) -> None:
+    """Hide, in place, each value unless its name is that of an option without secrets."""
+    if options.keys() <= OPTIONS.keys():
+        hide(options, _SHOWN.__contains__)
+        return
+    from aioproducer.option_names import hide_secrets  # noqa: PLC0415
+
+    hide_secrets(options, OPTIONS)
+
+
+def _by_field(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that keyword arguments set, by any of their names."""
+    if options.keys() <= OPTIONS.keys():
+        return options
+    from aioproducer.option_names import keyword_options  # noqa: PLC0415
+
+    return keyword_options(options, OPTIONS)
 
 
 def without_content(config: Any) -> Any:

@@ -6,10 +6,10 @@ Names are Java's with underscores; what Java has no name for is named after libr
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.option_classes import Frozen, option_class
 from aioproducer.options import FLAG, Kind, number, option
 from aioproducer.secure_kinds import PATH, SECRET, TEXT, read_secret, read_text, type_name
 
@@ -61,8 +61,8 @@ def _algorithm(name: str, value: Any) -> str:
     return word
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
-class EndpointOptions:
+@option_class(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
+class EndpointOptions(Frozen):
     """Holds the token endpoint, and what proves the client's identity to it."""
 
     sasl_oauthbearer_token_endpoint_url: str | None = option(

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
     from aioproducer.options import Option
 
-__all__ = ["DEFAULT_PREFIX", "environment_options"]
+__all__ = ["environment_options"]
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_PREFIX: Final = "KAFKA_"
 _OURS: Final = "AIOPRODUCER_"
 # Variables of the package that are no options: they choose its build.
 _OF_THE_BUILD: Final = frozenset({"PURE", "REQUIRE_EXT"})

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.secret import Secret, is_reference
 
 if TYPE_CHECKING:

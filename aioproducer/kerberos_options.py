@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.option_classes import option_class
 from aioproducer.options import Kind, option
 from aioproducer.secure_kinds import PATH, plain_text
 from aioproducer.token_options import TokenOptions
@@ -41,7 +41,7 @@ def _maybe_name(name: str, value: Any) -> str | None:
 _PART: Final = Kind("a name", _part)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
+@option_class(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class KerberosOptions(TokenOptions):
     """Holds where a producer's Kerberos tickets come from, and for which service they are. None of it is a secret."""
 

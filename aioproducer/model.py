@@ -1,11 +1,14 @@
 """Holds the frozen values that pass between the package's layers and to the user."""
 
-# Annotations are evaluated here: `typing` compiles each one that is a string, which takes longer than the rest of the module.
+from __future__ import annotations
 
 import enum
+import typing
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, Generic, SupportsIndex, TypeAlias, TypeVar
+
+from aioproducer.named_tuples import NamedTuple
 
 __all__ = [
     "Acks",
@@ -178,7 +181,7 @@ class ConsumerGroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
-class Record(NamedTuple, Generic[K, V]):
+class Record(typing.NamedTuple, Generic[K, V]):
     """Holds a record for `send_many` that is more than a value (Java's `ProducerRecord`). The fields are arguments of `send`."""
 
     value: V | None = None

@@ -7,11 +7,11 @@ region, which it takes from the broker's name.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.endpoint_options import EndpointOptions
 from aioproducer.errors import ConfigError
+from aioproducer.option_classes import option_class
 from aioproducer.options import Kind, option
 from aioproducer.secure_kinds import read_text
 
@@ -40,7 +40,7 @@ def _matching(pattern: str, values: str) -> Kind:
     return Kind(f"{values}; or None", read)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
+@option_class(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class MskOptions(EndpointOptions):
     """Holds which credentials of AWS are signed, and for which region."""
 

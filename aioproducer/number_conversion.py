@@ -6,7 +6,6 @@ bool is no number here, nor is numpy's bool: `True` as a number is a mistake. No
 
 from __future__ import annotations
 
-from numbers import Number
 from operator import index
 from typing import Any
 
@@ -30,7 +29,12 @@ def exact_int(value: Any) -> int | None:
 
 def is_number(value: Any) -> bool:
     """Return whether `value` is accepted as a float: int, float, Decimal, Fraction, and numpy's integers and floats; no bool."""
-    return isinstance(value, Number) and not isinstance(value, (bool, complex))
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    # Imported for other types.
+    from numbers import Number  # noqa: PLC0415
+
+    return isinstance(value, Number) and not isinstance(value, complex)
 
 
 def is_numpy_bool(value: Any) -> bool:

@@ -6,9 +6,10 @@ The table of options is an argument.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.options import whole_number
 from aioproducer.secret import hide
 from aioproducer.secure_kinds import is_secret

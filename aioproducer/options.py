@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.broker_addresses import read_addresses
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.number_conversion import exact_int, is_number, is_numpy_bool
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "ACKS",
     "ADDRESSES",
     "COMPRESSION",
+    "DEFAULT_PREFIX",
     "FLAG",
     "MAYBE_FLAG",
     "AssignedClientId",
@@ -40,6 +42,8 @@ __all__ = [
     "words",
 ]
 
+# What names of environment variables begin with.
+DEFAULT_PREFIX: Final = "KAFKA_"
 _log = logging.getLogger(__name__)
 _ACKS: Final = {"all": Acks.ALL, "-1": Acks.ALL, "0": Acks.NONE, "1": Acks.LEADER}
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -61,8 +65,7 @@ class Kind(NamedTuple):
     high: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """Holds the description of a config's field.
 
     Attributes:
@@ -75,10 +78,10 @@ class Option:
 
     kind: Kind
     doc: str
-    java: str | None = ""
-    librdkafka: Mapping[str, int] = field(default_factory=dict)
-    kips: tuple[str, ...] = ()
-    python: tuple[str, ...] = ()
+    java: str | None
+    librdkafka: Mapping[str, int]
+    kips: tuple[str, ...]
+    python: tuple[str, ...]
 
 
 def option(

@@ -22,7 +22,6 @@ from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.engine.tasks.fork_safety import FORKED
-from aioproducer.environment_options import DEFAULT_PREFIX
 from aioproducer.errors import ProducerClosed
 from aioproducer.interfaces import Dialer, Resolver
 from aioproducer.life_cycle import LifeCycle
@@ -30,6 +29,7 @@ from aioproducer.metrics.registry import Snapshot
 from aioproducer.model import Compression, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
+from aioproducer.options import DEFAULT_PREFIX
 from aioproducer.producer_options import ProducerArguments, SerializerOf
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
@@ -412,7 +412,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         if engine is None:
             if self._unstarted is not None:
                 self._is_stopped = True
-                self._unstarted.interception.close()
+                self._unstarted.parts.close_interception()
                 self._unstarted = None
             self._release_client_id()
         elif not (engine.is_forked or (self._is_stopped and engine.startup.has_ended and engine.shutdown.has_ended)):

@@ -7,9 +7,10 @@ Sources: Kafka's `SslConfigs`, `SaslConfigs` and `AbstractConfig` (`config.provi
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.options import FLAG
 from aioproducer.secret import PROVIDERS, NotText, Secret
 

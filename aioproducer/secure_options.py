@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.broker_addresses import PROTOCOLS
 from aioproducer.errors import ConfigError
 from aioproducer.kerberos_options import KerberosOptions
+from aioproducer.option_classes import option_class
 from aioproducer.options import FLAG, Kind, option
 from aioproducer.secret import Secret, hide, is_reference
 from aioproducer.secure_kinds import PATH, SECRET, is_secret, plain_text, read_secret, read_text, type_name
@@ -119,7 +120,7 @@ def _context(name: str, value: Any) -> Any:
 _PEM: Final = Kind("PEM, or None", read_text)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
+@option_class(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class SecureOptions(KerberosOptions):
     """Holds how connections are encrypted and authenticated. A config that holds a secret as its text cannot be pickled."""
 

@@ -6,11 +6,11 @@ Names are Java's with underscores; what Java has no name for is named after libr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import ConfigError
 from aioproducer.msk_options import MskOptions
+from aioproducer.option_classes import option_class
 from aioproducer.options import Kind, Yielding, number, option
 from aioproducer.sasl_extensions import extension_fault
 from aioproducer.secure_kinds import TOKEN, type_name
@@ -73,7 +73,7 @@ def _or_none(kind: Kind) -> Kind:
     return Kind(f"{kind.values}; or None", read)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
+@option_class(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
 class TokenOptions(MskOptions):
     """Holds where bearer tokens come from, and when they are refreshed."""
 

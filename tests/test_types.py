@@ -120,8 +120,6 @@ INTERNAL = {
     "ThreadBridge": "`Producer.from_thread` makes a `FromThread`",
     "Encoding": "`Producer.topic` makes a `Topic`",
     "DeliveryContext": "`Producer.create_batch` makes a `ReadyBatch`",
-    "Secret": "a config holds secrets as such; the options are strings",
-    "NotText": "the same",
     "RecordedBatch": "a test's `ReadyBatch`",
     "RecordedDelivery": "a test's `Delivery`",
     "RecordedDeliveries": "a test's `Deliveries`",

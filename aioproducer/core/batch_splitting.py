@@ -6,8 +6,9 @@ BAT-03..06).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.varints import unvarint, varint
 
 if TYPE_CHECKING:

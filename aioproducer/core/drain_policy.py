@@ -7,8 +7,9 @@ open batches, and what one drain or one request takes. Each rule is a row: `docs
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +70,6 @@ class Fill(enum.IntEnum):
         return self.name.lower()
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class DrainState:
     """Holds what rules of a drain read. The Sender updates it; times are in seconds of the loop's clock.
 
@@ -84,14 +84,17 @@ class DrainState:
         open_batches: number of open batches.
     """
 
-    now: float = 0.0
-    is_burst: bool = False
-    is_budget_full: bool = False
-    drained_at: float = 0.0
-    batches: int = 0
-    drains: int = 0
-    partial_at: float = 0.0
-    open_batches: int = 0
+    __slots__ = ("batches", "drained_at", "drains", "is_budget_full", "is_burst", "now", "open_batches", "partial_at")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.is_burst = False
+        self.is_budget_full = False
+        self.drained_at = 0.0
+        self.batches = 0
+        self.drains = 0
+        self.partial_at = 0.0
+        self.open_batches = 0
 
 
 class Rule(NamedTuple):

@@ -14,9 +14,10 @@ Source: java-producer.md 2.10, 2.11 (Sender.completeBatch, canRetry, Transaction
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import BrokerError, Persisted, TransportError
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

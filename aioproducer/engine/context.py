@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineContext"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class EngineContext:
+class EngineContext(NamedTuple):
     """Holds what a part needs of the producer that it belongs to, whatever it does.
 
     Attributes:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.encoding import BYTES
 from aioproducer.engine.append.chosen_build import FastPath, here
 from aioproducer.engine.append.not_started import has_hooks
-from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.diagnostics import backlog
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.encoding import Encoding
-    from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.append.send_columns import SendColumns
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
@@ -63,7 +61,6 @@ class Runtime:
         parts: the parts of the engine.
         startup, shutdown: its start and its end.
         flush: sends all records now, for at most so many seconds, and returns their summary.
-        interception: calls the user's interceptors.
     """
 
     def __init__(
@@ -86,7 +83,6 @@ class Runtime:
         self.parts: EngineParts = parts
         self.pool: BufferPool = parts.pool
         self.flush: Callable[[float | None], Awaitable[FlushSummary]] = parts.flushes.flush
-        self.interception: ProducerInterceptors = parts.interception
         self._now_ms = parts.delivery_context.now_ms
         self._schedule_drain = parts.schedule.turn
         self.from_thread: ThreadBridge = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
@@ -132,6 +128,8 @@ class Runtime:
 
         `send` sends one of them: it is that of the producer, or of a topic. `encoding` is the topic's; None: as the options say.
         """
+        from aioproducer.engine.append.send_many import SendMany  # noqa: PLC0415
+
         self.check()
         parts = self.parts
         is_encoded = encoding is not BYTES and not (encoding is None and self._fast_path.encodings is None)

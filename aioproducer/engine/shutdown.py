@@ -88,7 +88,7 @@ class Shutdown:
                 self._is_flushed = summary is not None and not summary.pending
                 self._events.tell("producer-stopped", unfinished=len(self._parts.partition_queues.incomplete))
                 await self.end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
-                self._parts.interception.close()
+                self._parts.close_interception()
         return summary
 
     async def _finish_records(self, until: float) -> FlushSummary | None:
@@ -238,7 +238,7 @@ class Shutdown:
 
     def _end_workers(self) -> None:
         self._parts.batch_compressor.close()
-        self._parts.interception.close()
+        self._parts.close_interception()
 
 
 def trouble(parts: EngineParts) -> object | None:

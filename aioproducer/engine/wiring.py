@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -18,11 +17,9 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD, BatchSizing, settle
-from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
-from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.delivery import chosen_build
 from aioproducer.engine.delivery.chosen_build import DeliveryContext
@@ -44,6 +41,7 @@ from aioproducer.engine.sender.sender import Sender
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor
 from aioproducer.engine.transactions.producer_id import ProducerIds
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.cluster import Cluster
 from aioproducer.record_validation import RecordValidation
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.hooked_path import HookedFastPath
+    from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
@@ -68,8 +67,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineParts", "wire"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class EngineParts:
+class EngineParts(NamedTuple):
     """Holds the parts of one producer that its engine uses, by name."""
 
     delivery_context: DeliveryContext
@@ -84,7 +82,7 @@ class EngineParts:
     appender: Appender
     admission: Admission
     accumulator: RecordAccumulator
-    interception: ProducerInterceptors
+    interception: ProducerInterceptors | None
     cluster: Cluster
     updater: MetadataUpdater
     topic_expiry: TopicExpiry
@@ -99,6 +97,11 @@ class EngineParts:
     circuit_break_manager: ProducerCircuitBreakManager | None
     gauges: Gauges
     token_keeper: TokenKeeper | None
+
+    def close_interception(self) -> None:
+        """Tell the user's interceptors that no more records come."""
+        if self.interception is not None:
+            self.interception.close()
 
 
 def wire(
@@ -164,14 +167,10 @@ def wire(
         on_known=lambda topic: topic_expiry.watch(topic, loop.time()),
     )
     admission = Admission(context, fast_path, loop_budget, appender, requests, schedule.turn, gate)
-    interception = ProducerInterceptors(config.interceptors, loop, delivery_context.watch, instruments.metrics)
-    interceptors = interception if config.interceptors else None
-    accumulator = (
-        RecordAccumulator(checks, admission, appender, delivery_context, check, interceptors)
-        if gate is None
-        else TransactionalRecordAccumulator(checks, admission, appender, delivery_context, check, interceptors, gate)
-    )
-    _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch, interceptors)
+    interception = _interception(config, loop, delivery_context.watch, instruments) if config.interceptors else None
+    record_accumulator = RecordAccumulator if gate is None else _transactional_accumulator(gate)
+    accumulator = record_accumulator(checks, admission, appender, delivery_context, check, interception)
+    _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch, interception)
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
@@ -269,6 +268,22 @@ def _circuit_break_manager(
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager  # noqa: PLC0415
 
     return ProducerCircuitBreakManager(context, partition_queues, cluster, admission, watch, schedule_drain)
+
+
+def _interception(
+    config: ProducerConfig, loop: asyncio.AbstractEventLoop, watch: SlowCallbacks, instruments: Instruments
+) -> ProducerInterceptors:
+    """Return what calls the user's interceptors."""
+    from aioproducer.engine.append.interceptors import ProducerInterceptors  # noqa: PLC0415
+
+    return ProducerInterceptors(config.interceptors, loop, watch, instruments.metrics)
+
+
+def _transactional_accumulator(gate: TransactionGate) -> Callable[..., RecordAccumulator]:
+    """Return what makes an accumulator that takes records into transactions alone."""
+    from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator  # noqa: PLC0415
+
+    return partial(TransactionalRecordAccumulator, transaction=gate)
 
 
 def _transactions(

@@ -7,9 +7,10 @@ that Java lacks are below them. docs/topics/metrics.md lists the metrics of Java
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aioproducer.metrics.sensors import Sensor
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,9 +14,10 @@ import secrets
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproducer.errors import ConfigError
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.secret import Secret
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ import itertools
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import AuthenticationFailed, BrokerNotTrusted, ConfigError, CredentialsRefused, TokenUnavailable
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.gssapi import Gssapi
 from aioproducer.sasl.steps import printable
 

@@ -15,10 +15,11 @@ import base64
 import json
 import re
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus, urlencode
 
 from aioproducer.errors import ConfigError, TokenUnavailable
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.oauthbearer import NAME
 from aioproducer.sasl.tokens import Token, jwt_claims
 from aioproducer.secret import Secret

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aioproducer.core.backoff import Backoff
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.observer import UNSEEN
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ import logging
 import ssl
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.certificate_validity import ends_at
 from aioproducer.net.cipher_suites import openssl_ciphers
 from aioproducer.net.daemon_thread import in_daemon_thread

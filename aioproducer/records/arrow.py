@@ -14,9 +14,10 @@ from bisect import bisect_right
 from datetime import datetime
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import UsageError
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.number_conversion import exact_int
 from aioproducer.records.columns import BadRow, Headers, Moments, Partitions, Strings
 from aioproducer.timestamp_conversion import timestamp_of

@@ -15,9 +15,10 @@ import hashlib
 import hmac
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.secret_bytes import SecretBytes
 from aioproducer.sasl.steps import SlowStep, printable, read_secret
 

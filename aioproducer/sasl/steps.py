@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.secret_bytes import SecretBytes
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ import base64
 import binascii
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from aioproducer.secret import Secret

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, ov
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
 from aioproducer.encoding import Encoding
-from aioproducer.environment_options import DEFAULT_PREFIX
 from aioproducer.errors import (
     BrokerError,
     DeliveryError,
@@ -40,6 +39,7 @@ from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
+from aioproducer.options import DEFAULT_PREFIX
 from aioproducer.producer_options import RecordingArguments, SerializerOf
 from aioproducer.record_validation import check_batch, check_columns, check_partition, check_records
 from aioproducer.records.arrow import Table, check_serializers

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import TYPE_CHECKING, Final
+
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +29,7 @@ _LINE: Final = r"""(?P<name>\w+)
     (?P<secret>\ secret)?"""
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Field:
+class Field(NamedTuple):
     """Holds the specification of one field.
 
     Attributes:
@@ -50,7 +50,7 @@ class Field:
     tag: int | None
     default: object
     is_secret: bool
-    fields: list[Field] = dataclasses.field(default_factory=list)
+    fields: list[Field]
 
     @property
     def is_fixed(self) -> bool:
@@ -58,22 +58,24 @@ class Field:
         return not self.is_array and self.kind in _FIXED
 
 
-@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class MessageSpec:
     """Holds the specification of one message.
 
-    Attributes:
+    Args:
         name: the message's name: "Produce.request".
         versions: the versions that this client knows.
         flexible: the first version with compact lengths and tags.
         lines: the text of the message's fields, which is parsed when they are first read: a client uses few of the messages.
     """
 
-    name: str
-    versions: range
-    flexible: int
-    lines: list[str] = dataclasses.field(default_factory=list)
-    _fields: list[Field] | None = dataclasses.field(default=None, init=False, repr=False)
+    __slots__ = ("_fields", "flexible", "lines", "name", "versions")
+
+    def __init__(self, name: str, versions: range, flexible: int, lines: list[str]) -> None:
+        self.name = name
+        self.versions = versions
+        self.flexible = flexible
+        self.lines = lines
+        self._fields: list[Field] | None = None
 
     @property
     def fields(self) -> list[Field]:
@@ -141,6 +143,7 @@ def _field(line: str, path: str) -> Field:
         tag=int(match["tag"]) if match["tag"] else None,
         default=_default(match, kind),
         is_secret=match["secret"] is not None,
+        fields=[],
     )
 
 

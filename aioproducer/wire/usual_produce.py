@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioproducer.errors import ProtocolError
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.wire.primitives import JOINED, read_uvarint, uvarint
 from aioproducer.wire.schema import codec, message
 

@@ -15,7 +15,10 @@ BY_NAME: Final = {rule.name: rule for rule in RULES}
 
 def burst(**state: Any) -> DrainState:
     """Return the state of a burst that has appended enough for a drain."""
-    return DrainState(**{"is_burst": True, "is_budget_full": True, **state})
+    made = DrainState()
+    for name, value in {"is_burst": True, "is_budget_full": True, **state}.items():
+        setattr(made, name, value)
+    return made
 
 
 @pytest.mark.parametrize(

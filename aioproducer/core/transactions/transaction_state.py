@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

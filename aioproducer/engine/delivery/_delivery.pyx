@@ -18,7 +18,7 @@ from aioproducer.engine.delivery._produce_request_result cimport ProduceRequestR
 from asyncio import CancelledError, InvalidStateError
 
 from aioproducer.engine.delivery import delivery as twin
-from aioproducer.engine.delivery._produce_request_result import Outcome
+from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.model import RecordMetadata
 
 __all__ = ["Delivery", "DeliveryWaiter", "make_delivery", "uncollected", "wake"]

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.compiled_modules import ENGINE, extension
+from aioproducer.engine.delivery.outcome import Outcome
 
 __all__ = [
     "CHOSEN",
@@ -40,10 +41,10 @@ _builder, _delivery, _result = (
 
 if TYPE_CHECKING:
     from aioproducer.engine.delivery.delivery import Delivery, make_delivery, uncollected, wake
-    from aioproducer.engine.delivery.produce_request_result import DeliveryContext, Outcome, ProduceRequestResult
+    from aioproducer.engine.delivery.produce_request_result import DeliveryContext, ProduceRequestResult
     from aioproducer.engine.delivery.records_builder import MemoryRecordsBuilder, measured
 else:
-    ProduceRequestResult, DeliveryContext, Outcome = _result.ProduceRequestResult, _result.DeliveryContext, _result.Outcome
+    ProduceRequestResult, DeliveryContext = _result.ProduceRequestResult, _result.DeliveryContext
     Delivery, make_delivery, uncollected, wake = _delivery.Delivery, _delivery.make_delivery, _delivery.uncollected, _delivery.wake
     MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
 

@@ -9,7 +9,7 @@ from asyncio import CancelledError
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.delivery.produce_request_result import Outcome
+from aioproducer.engine.delivery.outcome import Outcome
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future

@@ -7,7 +7,6 @@ payload: deliveries that the application keeps hold only this.
 
 from __future__ import annotations
 
-import enum
 import time
 from array import array
 from asyncio import CancelledError, InvalidStateError
@@ -16,6 +15,7 @@ from itertools import repeat
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.engine.tasks.callbacks import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         def _follow(self) -> ProduceRequestResult: ...
 
 
-__all__ = ["DeliveryContext", "Outcome", "ProduceRequestResult", "compact", "latest"]
+__all__ = ["DeliveryContext", "ProduceRequestResult", "compact", "latest"]
 
 _new_tuple: Final = tuple.__new__
 _index: Final = attrgetter("index")
@@ -51,19 +51,6 @@ Calls: TypeAlias = "tuple[list[Context], list[Callable[[Any], object]], list[Del
 # Three columns: lengths of keys, lengths of values, moments (the attributes and the timestamp delta of a record).
 Kept: TypeAlias = "Iterable[Column]"
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
-
-
-class Outcome(enum.Enum):
-    """Lists the outcomes of a batch, for the callbacks and tasks that wait for its records."""
-
-    PENDING = "pending"
-    ACKNOWLEDGED = "acknowledged"
-    # Acknowledged, and the metadata can be made at once.
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    # The records are in smaller batches, each with a result of its own.
-    SPLIT = "split"
 
 
 PENDING: Final = Outcome.PENDING

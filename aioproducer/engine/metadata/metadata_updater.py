@@ -18,7 +18,6 @@ import contextlib
 import logging
 import math
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -27,6 +26,7 @@ from aioproducer.core.incremental import STRIDE
 from aioproducer.core.metadata.metadata_schedule import Question
 from aioproducer.engine.metadata.bootstrap_failures import BootstrapFailures
 from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -78,8 +78,7 @@ class MetadataUser(Protocol):
         """Apply the leader of one partition, for which a hint named another one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class MetadataSettings:
+class MetadataSettings(NamedTuple):
     """Holds the limits of metadata requests.
 
     Attributes:

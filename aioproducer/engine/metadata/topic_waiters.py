@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioproducer.core.topic_updates import elect, installing, retiring
 from aioproducer.engine.memory.wait_queue import FOR_OTHERS, FOR_PARTITION, FOR_SERIALIZER, WaitQueue
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["TopicRequests", "TopicWaiters"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TopicRequests:
+class TopicRequests(NamedTuple):
     """Holds how the metadata of topics is requested.
 
     Attributes:

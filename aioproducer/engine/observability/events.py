@@ -7,7 +7,9 @@ and its values as `facts`, for handlers that write JSON. Its text says the same 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from aioproducer.metrics.registry import Metrics

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
@@ -19,6 +19,7 @@ from aioproducer.engine.sender.older_formats import records_of
 from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.errors import TransactionError, UsageError
 from aioproducer.failed_record import FailedRecord
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.record_batch_writer import NO_TIMESTAMP
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.compression import decompress
 
 if TYPE_CHECKING:
@@ -18,11 +18,10 @@ __all__ = ["NEWEST", "Parcel"]
 NEWEST: Final = 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Parcel:
+class Parcel(NamedTuple):
     """Holds the payload of a batch, its format as `magic`, and the values that the payload does not contain."""
 
-    payload: Buffer = field(repr=False)
+    payload: Buffer
     magic: int
     # True if the payload is compressed, or needs no compression.
     is_packed: bool

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error
+from aioproducer.named_tuples import NamedTuple
 from aioproducer.wire import usual_produce
 from aioproducer.wire.schema import codec, message_type
 

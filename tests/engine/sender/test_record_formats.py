@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ def parcel_of(records: list[Record], base: int | None = None) -> Parcel:
 
 def packed(parcel: Parcel, magic: int, codec: Compression) -> Parcel:
     """As the batch is after encoding."""
-    return replace(parcel, payload=pack(parcel, magic, codec, None), magic=magic, is_packed=True)
+    return parcel._replace(payload=pack(parcel, magic, codec, None), magic=magic, is_packed=True)
 
 
 def read(parcel: Parcel, codec: Compression) -> list[Record]:

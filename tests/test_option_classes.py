@@ -1,0 +1,52 @@
+"""Classes of options are frozen dataclasses, by methods that all of them share."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from aioproducer import ConfigError, ProducerConfig
+from aioproducer.config import OPTIONS
+from aioproducer.endpoint_options import EndpointOptions
+from aioproducer.option_names import hide_secrets, keyword_options
+from aioproducer.secret import Secret
+
+
+def test_no_field_is_set_or_deleted() -> None:
+    """Those of a base are frozen, too, and an object has no other attributes."""
+    made = ProducerConfig(linger_ms=5)
+    for name in ("linger_ms", "sasl_oauthbearer_scope", "other"):
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            setattr(made, name, 1)
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            delattr(made, name)
+    assert made.linger_ms == 5
+    assert not hasattr(made, "__dict__")
+    assert dataclasses.is_dataclass(EndpointOptions)
+
+
+def test_a_copy_and_a_pickle_are_equal() -> None:
+    made = ProducerConfig(linger_ms=5, client_id="a")
+    assert copy.copy(made) == pickle.loads(pickle.dumps(made)) == made
+    assert hash(copy.copy(made)) == hash(made)
+
+
+def test_an_unknown_option() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'linger'"):
+        ProducerConfig(linger=5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_field_is_its_own_name(name: str) -> None:
+    """So the table of other names is not read for a program that uses none of them, and hides the same values."""
+    assert keyword_options({name: "5"}, OPTIONS) == {name: "5"}
+    hidden: dict[str, object] = {name: "5"}
+    hide_secrets(hidden, OPTIONS)
+    changed = {name: "5"}
+    with contextlib.suppress(ConfigError):
+        ProducerConfig.of(None, changed)
+    assert isinstance(changed[name], Secret) == isinstance(hidden[name], Secret)
