@@ -21,12 +21,15 @@ from aioproducer.records.compression import compress
 from aioproducer.records.lz4_header import spoil
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aioproducer.interfaces import Buffer
+    from aioproducer.records.reader import Record
 
-__all__ = ["LOG_APPEND_TIME", "LOG_OVERHEAD", "check_codec", "message", "message_size", "overhead", "wrapper"]
+__all__ = ["LOG_APPEND_TIME", "NO_TIMESTAMP", "encode_message_set", "message", "wrapper"]
 
-# Bytes before a message: its offset and size, which the CRC does not cover.
-LOG_OVERHEAD: Final = 12
+# The timestamp of a record without one.
+NO_TIMESTAMP: Final = -1
 # A bit of the attributes.
 LOG_APPEND_TIME: Final = int(TimestampType.LOG_APPEND_TIME) << 3
 
@@ -38,20 +41,36 @@ _LENGTH: Final = Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
 
 
-def check_codec(magic: int, codec: Compression) -> None:
-    """Raise UsageError if the format of `magic` does not have `codec`."""
-    if codec is Compression.ZSTD and magic < 2:
+def encode_message_set(magic: int, codec: Compression, records: Iterable[Record], level: int | None = None) -> bytes:
+    """Encode the set of a producer's records, with offsets from 0; no records are no bytes.
+
+    Args:
+        magic: 0 or 1.
+        codec: any codec except zstd.
+        records: their offsets are not read.
+        level: compression level; None: Java's default.
+
+    Raises:
+        UsageError: the codec is zstd, or a record has headers.
+        ConfigError: the codec has no such level, or its library is not installed.
+    """
+    _check_codec(magic, codec)
+    messages = []
+    latest = NO_TIMESTAMP
+    for offset, record in enumerate(records):
+        if record.headers:
+            raise UsageError(f"headers need record batches (magic 2), and this is a message set of magic {magic}")
+        messages.append(message(magic, offset, record.timestamp_ms, record.key, record.value))
+        latest = max(latest, record.timestamp_ms)
+    encoded = b"".join(messages)
+    if not messages or codec is Compression.NONE:
+        return encoded
+    return wrapper(magic, codec, encoded, len(messages) - 1, latest, level=level)
+
+
+def _check_codec(magic: int, codec: Compression) -> None:
+    if codec is Compression.ZSTD:
         raise UsageError(f"zstd needs record batches (magic 2), and these are of magic {magic}: choose another compression_type")
-
-
-def overhead(magic: int) -> int:
-    """Return the bytes of a message without key and value, and without the offset and size before it in a set."""
-    return _CRC.size + _HEADS[magic].size + 2 * _LENGTH.size
-
-
-def message_size(magic: int, key: Buffer | None, value: Buffer | None) -> int:
-    """Return the bytes of a message in a set, with its offset and size."""
-    return LOG_OVERHEAD + overhead(magic) + len(key or b"") + len(value or b"")
 
 
 def message(magic: int, offset: int, timestamp_ms: int, key: Buffer | None, value: Buffer | None, attributes: int = 0) -> bytes:
@@ -83,7 +102,7 @@ def wrapper(
         UsageError: the codec is zstd or none.
         ConfigError: the codec has no such level, or its library is not installed.
     """
-    check_codec(magic, codec)
+    _check_codec(magic, codec)
     if codec is Compression.NONE:
         raise UsageError("a wrapper is for compressed messages; without a codec they stand for themselves")
     payload = compress(codec, messages, level)

@@ -131,17 +131,15 @@ def header(
     max_timestamp: int,
     identity: tuple[int, int] = (-1, -1),
     sequence: int = -1,
-    last_offset_delta: int | None = None,
 ) -> bytes:
     """Return the 61 bytes before `payload`, with the CRC-32C. A rewrite for an epoch bump makes a new header.
 
-    `identity` is the producer id and epoch. `sequence` is -1 if the batch has no number. On the wire, 0 follows 2**31 - 1. If
-    `last_offset_delta` is None, the offsets have no gaps.
+    `identity` is the producer id and epoch. `sequence` is -1 if the batch has no number. On the wire, 0 follows 2**31 - 1. The offsets of
+    the records have no gaps.
     """
     if sequence > _LAST_SEQUENCE:
         sequence &= _LAST_SEQUENCE
-    last = count - 1 if last_offset_delta is None else last_offset_delta
-    tail = _TAIL.pack(attributes, last, base_timestamp, max_timestamp, identity[0], identity[1], sequence, count)
+    tail = _TAIL.pack(attributes, count - 1, base_timestamp, max_timestamp, identity[0], identity[1], sequence, count)
     crc = crc32c(payload, crc32c(tail))
     return _HEAD.pack(0, OVERHEAD - 12 + len(payload), -1, 2, crc) + tail
 

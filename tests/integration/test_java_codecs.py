@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hidden import OWN_PACKAGES, hidden
 from vectors.generate import run
-from vectors.golden import unhex
+from vectors.golden import Case, build_batch, unhex
 
 from aioproducer.model import Compression
 from aioproducer.records.compression import functions_of
-from aioproducer.records.record_batch_writer import RecordBatchWriter
+from aioproducer.records.reader import Record
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -32,10 +32,8 @@ CASES = [(codec, level) for codec, levels in LEVELS.items() for level in levels]
 
 
 def batch(codec: Compression, level: int | None) -> bytes:
-    writer = RecordBatchWriter(codec=codec, level=level)
-    for number, value in enumerate(VALUES):
-        writer.append(number, b"k", value)
-    return writer.build()
+    records = [Record(number, number, b"k", value, ()) for number, value in enumerate(VALUES)]
+    return build_batch(codec, Case(0, -1, records), level)
 
 
 @pytest.mark.parametrize("library", ["own", "cramjam"])

@@ -12,7 +12,8 @@ from without_java import skipped_without_java
 
 from aioproducer import Compression, Producer, RecordMetadata, TimestampType
 from aioproducer.errors import ConfigError
-from aioproducer.records.record_batch_writer import RecordBatchWriter
+from aioproducer.records.message_set import encode_message_set
+from aioproducer.records.reader import Record
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_thread import ServerThread
 from aioproducer.wire.api import ApiKey
@@ -106,12 +107,12 @@ def test_the_producers_message_sets_are_taken_and_read_back(old_server: ServerTh
 def test_every_version_of_produce_that_has_message_sets_takes_ours(old_server: ServerThread, codec: str, version: int, magic: int) -> None:
     """Produce 0 to 2, as brokers of their time spoke it."""
     topic = new_topic(old_server)
-    builder = RecordBatchWriter(magic=magic, codec=Compression[codec.upper()])
-    for value, key, stamp in SENT:
-        builder.append(stamp, key, value)
+    records = [Record(0, stamp, key, value, ()) for value, key, stamp in SENT]
 
     async def produce() -> Any:
-        partition = message("Produce.request.topics.partitions", index=0, records=builder.build())
+        partition = message(
+            "Produce.request.topics.partitions", index=0, records=encode_message_set(magic, Compression[codec.upper()], records)
+        )
         topics = [message("Produce.request.topics", name=topic, partitions=[partition])]
         async with WireClient(old_server.bootstrap_servers) as client:
             return await client.ask(ApiKey.PRODUCE, version=version, acks=-1, timeout_ms=10_000, topics=topics)

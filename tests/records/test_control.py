@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.errors import ProtocolError
+from aioproducer.errors import ProtocolError, UsageError
 from aioproducer.records.control import ControlRecord, ControlType, control_record, end_marker
 from aioproducer.records.reader import Record
 
@@ -25,6 +25,12 @@ def key(version: int, kind: int) -> bytes:
 def test_an_end_comes_back(kind: ControlType) -> None:
     """Versions 0, and the coordinator's epoch."""
     assert control_record(record(*end_marker(kind, 5))) == ControlRecord(9, 1000, 0, kind, 0, 5)
+
+
+def test_a_marker_is_of_a_type_that_ends_a_transaction() -> None:
+    """Commit or abort."""
+    with pytest.raises(UsageError, match="LEADER_CHANGE ends no transaction"):
+        end_marker(ControlType.LEADER_CHANGE, 1)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ControlType if kind > 1])

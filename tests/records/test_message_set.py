@@ -16,14 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.errors import ProtocolError, UsageError
+from aioproducer.errors import ConfigError, ProtocolError, UsageError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.compression import compress
 from aioproducer.records.lz4_header import mend, spoil
-from aioproducer.records.message_set import message, message_size, wrapper
+from aioproducer.records.message_set import encode_message_set, message, wrapper
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import Record
-from aioproducer.records.record_batch_writer import RecordBatchWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,11 +67,14 @@ PEERS = [(magic, name, codec) for magic in (0, 1) for name, codec in peers(magic
 
 
 def build(magic: int, codec: Compression, records: Sequence[Record] = RECORDS) -> bytes:
-    """Return the records as our writer writes them."""
-    builder = RecordBatchWriter(magic=magic, codec=codec, base_offset=records[0].offset)
-    for record in records:
-        builder.append(record.timestamp_ms, record.key, record.value, offset=record.offset)
-    return builder.build()
+    """Return the records as a broker has them, at their offsets; from offset 0 on, as a producer writes them."""
+    if [record.offset for record in records] == list(range(len(records))):
+        return encode_message_set(magic, codec, records)
+    first = records[0].offset if magic and codec is not Compression.NONE else 0
+    inner = b"".join(message(magic, one.offset - first, one.timestamp_ms, one.key, one.value) for one in records)
+    return (
+        inner if codec is Compression.NONE else wrapper(magic, codec, inner, records[-1].offset, max(one.timestamp_ms for one in records))
+    )
 
 
 def expected(magic: int, records: Sequence[Record] = RECORDS) -> list[Record]:
@@ -179,11 +181,37 @@ def test_magic_0_has_no_stamps() -> None:
     assert only(message(0, 0, NOW, None, b"v", 8)).timestamp_type is TimestampType.CREATE_TIME
 
 
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize(("key", "value"), [(None, None), (b"", b"v"), (b"kk", None), (b"k" * 300, b"v" * 300)])
-def test_the_size_of_a_message_is_known_before(magic: int, key: bytes | None, value: bytes | None) -> None:
-    """The writer's size of a message equals the message's length, so that free memory can be computed."""
-    assert message_size(magic, key, value) == len(message(magic, 0, NOW, key, value))
+def test_no_records_are_no_bytes(magic: int, codec: Compression) -> None:
+    """Without a wrapper, too."""
+    assert encode_message_set(magic, codec, []) == b""
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_a_set_cannot_hold_is_refused(magic: int) -> None:
+    """Headers and zstd, the latter before any record."""
+    headed = RECORDS[0]._replace(headers=(("h", b"1"),))
+    with pytest.raises(UsageError, match=f"headers need record batches .magic 2., and this is a message set of magic {magic}"):
+        encode_message_set(magic, Compression.NONE, [RECORDS[0], headed])
+    with pytest.raises(UsageError, match=rf"zstd needs record batches \(magic 2\), and these are of magic {magic}"):
+        encode_message_set(magic, Compression.ZSTD, [])
+
+
+def test_the_latest_time_is_the_wrappers() -> None:
+    """It need not be the last record's; the only negative one stands for none."""
+    times = [-1, NOW + 5, NOW]
+    entry = only(encode_message_set(1, Compression.GZIP, [RECORDS[0]._replace(timestamp_ms=time) for time in times]))
+    assert entry.timestamp_ms == NOW + 5
+    assert [record.timestamp_ms for record in entry.check(LIMIT)] == times
+
+
+def test_a_level_is_used_and_a_wrong_one_told() -> None:
+    """KIP-390."""
+    text = RECORDS[0]._replace(value=b"".join(b"%d," % (number * number % 997) for number in range(3_000)))
+    assert len(encode_message_set(1, Compression.GZIP, [text], 9)) < len(encode_message_set(1, Compression.GZIP, [text], 1))
+    with pytest.raises(ConfigError, match="gzip has no compression level 12"):
+        encode_message_set(1, Compression.GZIP, [text], 12)
 
 
 def test_what_a_wrapper_cannot_be_is_refused() -> None:

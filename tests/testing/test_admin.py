@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +15,11 @@ from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
 pytestmark = [
     pytest.mark.asyncio,
+    pytest.mark.usefixtures("forgotten_sockets"),
     # kafka-python forgets to close sockets: "Exception ignored in: <socket...", and from Python 3.14 on "while finalizing socket <socket..."
     pytest.mark.filterwarnings(
         "ignore:Exception ignored (in.|while finalizing socket) <socket.socket:pytest.PytestUnraisableExceptionWarning"
@@ -29,13 +29,6 @@ pytestmark = [
 
 def named(code: int) -> str:
     return broker_error(code).name if code else ""
-
-
-@pytest.fixture(autouse=True)
-def forgotten_sockets() -> Iterator[None]:
-    """Collect the sockets that kafka-python forgets to close within this test, so that the next test does not report them."""
-    yield
-    gc.collect()
 
 
 # --- administrators

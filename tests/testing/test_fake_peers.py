@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,11 @@ from aioproducer.testing import FakeCluster
 from aioproducer.testing.groups import State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
 pytestmark = [
     pytest.mark.asyncio,
+    pytest.mark.usefixtures("forgotten_sockets"),
     # kafka-python forgets to close sockets: "Exception ignored in: <socket...", and from Python 3.14 on "while finalizing socket <socket..."
     pytest.mark.filterwarnings(
         "ignore:Exception ignored (in.|while finalizing socket) <socket.socket:pytest.PytestUnraisableExceptionWarning"
@@ -35,13 +35,6 @@ RECORDS = [
     )
     for n in range(500)
 ]
-
-
-@pytest.fixture(autouse=True)
-def forgotten_sockets() -> Iterator[None]:
-    """Collect the sockets that kafka-python forgets to close within this test, so that the next test does not report them."""
-    yield
-    gc.collect()
 
 
 @pytest_asyncio.fixture

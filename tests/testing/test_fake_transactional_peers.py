@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +11,11 @@ from transactional_peers import COMMITTED_READERS, IDEMPOTENT, TRANSACTORS
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
 pytestmark = [
     pytest.mark.asyncio,
+    pytest.mark.usefixtures("forgotten_sockets"),
     # kafka-python forgets to close sockets: "Exception ignored in: <socket...", and from Python 3.14 on "while finalizing socket <socket..."
     pytest.mark.filterwarnings(
         "ignore:Exception ignored (in.|while finalizing socket) <socket.socket:pytest.PytestUnraisableExceptionWarning"
@@ -24,13 +24,6 @@ pytestmark = [
 VALUES = [b"value %d" % number for number in range(60)]
 TRANSACTIONS = [(VALUES[:20], True), (VALUES[20:30], False), (VALUES[30:40], True), (VALUES[40:], False)]
 COMMITTED = [(VALUES[:20] + VALUES[30:40])[partition::2] for partition in range(2)]
-
-
-@pytest.fixture(autouse=True)
-def forgotten_sockets() -> Iterator[None]:
-    """Collect the sockets that kafka-python forgets to close within this test, so that the next test does not report them."""
-    yield
-    gc.collect()
 
 
 @pytest_asyncio.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import ssl
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -23,10 +22,10 @@ with warnings.catch_warnings():
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator
 
 pytestmark = [
     pytest.mark.asyncio,
+    pytest.mark.usefixtures("forgotten_sockets"),
     # kafka-python forgets to close sockets: "Exception ignored in: <socket...", and from Python 3.14 on "while finalizing socket <socket..."
     pytest.mark.filterwarnings("ignore:Exception ignored (in.|while finalizing socket) <s.*Socket:pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings(
@@ -38,13 +37,6 @@ CA = CertificateAuthority()
 TLS = ListenerTls(CA.server())
 VALUES = [b"%d" % number for number in range(50)]
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-
-
-@pytest.fixture(autouse=True)
-def forgotten_sockets() -> Iterator[None]:
-    """Collect the sockets that kafka-python forgets to close within this test, so that the next test does not report them."""
-    yield
-    gc.collect()
 
 
 class Settings:

@@ -8,15 +8,17 @@ import pathlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.model import Compression
+from aioproducer.records.compression import compress
+from aioproducer.records.message_set import LOG_APPEND_TIME, NO_TIMESTAMP, encode_message_set, message, wrapper
 from aioproducer.records.message_set_reader import Message, read_messages
 from aioproducer.records.reader import MAX_DECOMPRESSED, Record, RecordBatch, read_batches
-from aioproducer.records.record_batch_writer import BatchFields, RecordBatchWriter
+from aioproducer.records.record_batch import encode_headers, encode_record, header, placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NO_LEADER_EPOCH = -1
 FILE = pathlib.Path(__file__).with_name("vectors.json")
-NO_TIMESTAMP = -1
 
 
 class Case(NamedTuple):
@@ -81,16 +83,36 @@ def written() -> list[Vector]:
 
 
 def build(magic: int, codec: Compression, case: Case) -> bytes:
-    """The same by our builder."""
-    builder = RecordBatchWriter(
-        magic=magic,
-        codec=codec,
-        base_offset=case.base_offset,
-        fields=BatchFields(log_append_time_ms=case.log_append_time),
+    """The same by our functions, those of a producer where a producer writes such bytes."""
+    if magic == 2:
+        return build_batch(codec, case)
+    if (case.base_offset, case.log_append_time) == (0, NO_TIMESTAMP):
+        return encode_message_set(magic, codec, case.records)
+    is_appended = case.log_append_time != NO_TIMESTAMP
+    attributes = LOG_APPEND_TIME if is_appended else 0
+    first = case.base_offset if magic and codec is not Compression.NONE else 0
+    times = [case.log_append_time if is_appended else one.timestamp_ms for one in case.records]
+    inner = b"".join(
+        message(magic, one.offset - first, time, one.key, one.value, attributes) for one, time in zip(case.records, times, strict=True)
     )
-    for one in case.records:
-        builder.append(one.timestamp_ms, one.key, one.value, one.headers)
-    return builder.build()
+    if codec is Compression.NONE:
+        return inner
+    return wrapper(magic, codec, inner, case.records[-1].offset, max(times), attributes=attributes)
+
+
+def build_batch(codec: Compression, case: Case, level: int | None = None) -> bytes:
+    """A batch of magic 2, as its producer writes it and its broker changes it."""
+    if not case.records:
+        return b""
+    times = [one.timestamp_ms for one in case.records]
+    records = [
+        encode_record(number, one.timestamp_ms - times[0], one.key, one.value, encode_headers(one.headers))
+        for number, one in enumerate(case.records)
+    ]
+    payload = compress(codec, b"".join(records), level)
+    is_appended = case.log_append_time != NO_TIMESTAMP
+    attributes, latest = (codec | LOG_APPEND_TIME, case.log_append_time) if is_appended else (int(codec), max(times))
+    return placed(header(payload, len(records), attributes, times[0], latest), case.base_offset, NO_LEADER_EPOCH) + payload
 
 
 def expected(magic: int, case: Case) -> list[Record]:

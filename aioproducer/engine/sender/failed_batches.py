@@ -20,7 +20,7 @@ from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.errors import TransactionError, UsageError
 from aioproducer.failed_record import FailedRecord
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.records.record_batch_writer import NO_TIMESTAMP
+from aioproducer.records.message_set import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

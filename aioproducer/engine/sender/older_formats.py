@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.engine.sender.parcel import NEWEST
 from aioproducer.errors import UsageError, broker_error
 from aioproducer.model import Compression
+from aioproducer.records.message_set import NO_TIMESTAMP, encode_message_set
 from aioproducer.records.message_set_reader import read_messages
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import encode_headers, encode_record, header
-from aioproducer.records.record_batch_writer import NO_TIMESTAMP, RecordBatchWriter
 
 if TYPE_CHECKING:
     from aioproducer.engine.sender.parcel import Parcel
@@ -29,10 +29,7 @@ def to_message_set(parcel: Parcel, magic: int, codec: Compression, level: int | 
         BrokerError: the records have headers or the codec is zstd, which message sets do not support.
     """
     try:
-        builder = RecordBatchWriter(magic=magic, codec=codec, level=level)
-        for record in records_of(parcel, codec):
-            builder.append(record.timestamp_ms, record.key, record.value, record.headers)
-        return builder.build()
+        return encode_message_set(magic, codec, records_of(parcel, codec), level)
     except UsageError as error:
         raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"the broker takes no newer format: {error}") from error
 

@@ -16,7 +16,7 @@ from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
-from aioproducer.records.record_batch_writer import RecordBatchWriter
+from aioproducer.records.record_batch import encode_headers, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,8 @@ HARD = [(Compression.GZIP, 9), (Compression.LZ4, 8), (Compression.LZ4, 17), (Com
 
 def batch(value: bytes = VALUE, headers: Any = ()) -> ProducerBatch:
     """Return a drained batch, as the encoder gets it."""
-    builder = RecordBatchWriter()
-    builder.append(NOW, b"k", value, headers)
     one = ProducerBatch(PartitionQueue(TopicRouting("orders", NO_ID), 0, 1, None), 1, None, None, credit=0, expires_at=1.0)
-    one.payload = builder.build()[61:]
+    one.payload = encode_record(0, 0, b"k", value, encode_headers(headers))
     one.raw_size = len(one.payload)
     one.header = b"old"
     one.count = 1

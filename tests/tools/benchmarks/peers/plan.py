@@ -351,7 +351,6 @@ PARTS: Final[Mapping[str, Part]] = {
         ],
     ),
 }
-CURVES: Final = [name for name, part in PARTS.items() if part.over]
 
 BARS: Final[Mapping[str, Sequence[Bar]]] = {
     "stream": (
