@@ -77,6 +77,7 @@ OF_THE_PACKAGES_SOURCE = (
     "tests/test_floors.py",
     "tests/test_gate.py",
     "tests/test_metadata.py",
+    "tests/test_mirror.py",
     "tests/test_mutants.py",
     "tests/test_packages.py",
     "tests/test_packaging.py",

@@ -5,20 +5,18 @@ The compiled twin is `_delivery.pyx`; one contract suite runs both.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
-from contextvars import copy_context
+from asyncio import AbstractEventLoop, CancelledError
+from collections.abc import Callable, Generator, Iterable
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.delivery.outcome import Outcome
+from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
+from aioproducer.errors import DeliveryError
+from aioproducer.model import RecordMetadata
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
-    from collections.abc import Callable, Generator, Iterable
-    from contextvars import Context
-
-    from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
-    from aioproducer.errors import DeliveryError
-    from aioproducer.model import RecordMetadata
+    from asyncio import Future
 
 __all__ = ["Delivery", "make_delivery", "uncollected", "wake"]
 
