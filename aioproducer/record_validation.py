@@ -163,6 +163,7 @@ class RecordValidation(Generic[R_co]):
         self._make = make
         self._call = call
         self.encodings: Encodings = Encodings(config.key_serializer, config.value_serializer)
+        self._is_plain = self.encodings.is_plain
 
     def record(
         self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
@@ -182,7 +183,7 @@ class RecordValidation(Generic[R_co]):
             timestamp_ms = timestamp_of("timestamp_ms", timestamp_ms, f" for {topic!r}")
         headers = () if headers is None else headers
         if encoding is None:
-            encoding = BYTES if self.encodings.is_plain else self.encodings.of(topic)
+            encoding = BYTES if self._is_plain else self.encodings.of(topic)
         if encoding is not BYTES:
             if headers:
                 headers = header_pairs(headers)

@@ -43,4 +43,7 @@ def varint(value: int) -> bytes:
 
 def field_size(size: int) -> int:
     """Return the bytes of a field of `size` bytes (-1: null) with the length before it."""
-    return len(NULL) if size < 0 else len(varint(size)) + size
+    if size < 0:
+        return len(NULL)
+    # A varint's first byte has six bits of a length, the second one seven more.
+    return size + (1 if size < 64 else 2 if size < 8192 else len(_encode(size)))
