@@ -296,6 +296,9 @@ class ProducerConfig(SecureOptions):
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         """Convert values as environment files and other clients write them; check every range and conflict."""
         given = {**_DEFAULTS, **options}
+        # Before anything can raise: an error may show the locals of its frames, this object among them.
+        for name in _DEFAULTS:
+            object.__setattr__(self, name, given[name])
         if len(given) > len(_DEFAULTS):
             unknown = next(name for name in options if name not in _DEFAULTS)
             raise TypeError(f"ProducerConfig.__init__() got an unexpected keyword argument {unknown!r}")

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import pickle
+import traceback
 
 import pytest
 
@@ -36,8 +37,9 @@ def test_a_copy_and_a_pickle_are_equal() -> None:
 
 
 def test_an_unknown_option() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'linger'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'linger'") as caught:
         ProducerConfig(linger=5)  # type: ignore[call-arg]
+    assert "linger_ms=0" in "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
 
 
 @pytest.mark.parametrize("name", OPTIONS)
