@@ -33,7 +33,7 @@ class Standard(typing.NamedTuple):
 
 
 def test_a_named_tuple_is_as_that_of_typing() -> None:
-    """But for the methods' own annotations, which nobody reads."""
+    """But for the annotations of the methods that a named tuple brings."""
     place: Any = Place("t", 1)
     assert place == ("t", 1) == Standard("t", 1)
     assert (place.topic, place.partition, place.shown(), Place("t").shown()) == ("t", 1, "t-1", "t-None")

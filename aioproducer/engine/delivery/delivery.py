@@ -11,12 +11,13 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.delivery.outcome import Outcome
-from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
 from aioproducer.errors import DeliveryError
 from aioproducer.model import RecordMetadata
 
 if TYPE_CHECKING:
     from asyncio import Future
+
+    from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
 
 __all__ = ["Delivery", "make_delivery", "uncollected", "wake"]
 
