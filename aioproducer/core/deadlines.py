@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from itertools import count, islice, takewhile
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from aioproducer.core.batch_state import State
@@ -79,7 +79,9 @@ class Deadlines:
         batches = self.lingering
         while batches and batches[0][1].state is not State.OPEN:
             batches.popleft()
-        moments = [self._ages_at(queue) for queue in islice(self.filling, 1)]
+        moments = []
+        if self.filling:
+            moments.append(self._ages_at(next(iter(self.filling))))
         if batches:
             moments.append(batches[0][0])
         if self.backing_off:
