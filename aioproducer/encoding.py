@@ -139,9 +139,8 @@ def _simple(step: Step) -> Callable[[str, Any, Watch], bytes]:
         except Exception as error:
             watch.note("value_serializer", clock() - began)
             raise failure("value", topic, value, error) from error
-        seconds = clock() - began
-        if seconds > watch.slow_after:
-            watch.note("value_serializer", seconds)
+        if clock() - began > watch.slow_after:
+            watch.note("value_serializer", clock() - began)
         return encoded if type(encoded) is bytes else finish("value", shape, topic, (), encoded)[0]
 
     return encode
