@@ -39,7 +39,7 @@ async def test_a_snippet_runs(code: str) -> None:
     names: dict[str, Any] = {}
     exec(f"async def shown():\n{textwrap.indent(code, '    ')}", names)  # our own page
     async with asyncio.timeout(120):
-        await names["shown"]()
+        assert await names["shown"]() is None
 
 
 def test_the_fixtures_are_used_as_shown(pytester: pytest.Pytester) -> None:
