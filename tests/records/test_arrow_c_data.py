@@ -59,8 +59,8 @@ def test_bytes_are_read_from_their_buffers(given: ExportedArray, values: list[by
 
 @pytest.mark.parametrize("form", [b"l", b"tsm:", b"tsm:Europe/Vienna"])
 def test_times_are_read_from_their_buffers(form: bytes) -> None:
-    times = ExportedArray(form, 2, [bytes([0b011]), TIMES], offset=1, null_count=1)
-    assert rows(Table(exported_bytes([b"v", b"w"]), None, times)) == [(b"v", None, 6), (b"w", None, None)]
+    values, times = exported_bytes([b"v", b"w"]), ExportedArray(form, 2, [bytes([0b011]), TIMES], offset=1, null_count=1)
+    assert rows(Table(values, None, times)) == [(b"v", None, 6), (b"w", None, None)]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,8 @@ def test_lengths_that_lie_are_refused(given: ExportedArray, why: str) -> None:
 
 def test_offsets_that_are_not_in_order_are_refused_at_their_row() -> None:
     """The data has the size that the last offset says: no row is read beyond it."""
-    piece = next(Table(ExportedArray(b"z", 2, [None, struct.pack("<3i", 0, 9, 4), DATA]), None, None).pieces())
+    values = ExportedArray(b"z", 2, [None, struct.pack("<3i", 0, 9, 4), DATA])
+    piece = next(Table(values, None, None).pieces())
     with pytest.raises(UsageError, match="row 0: its offsets do not lie within the column's data"):
         piece.row(0)
 
@@ -133,14 +134,15 @@ def test_the_array_lives_as_long_as_its_rows() -> None:
 
 @pytest.mark.parametrize(("form", "packed"), [(b"i", struct.pack("<4i", 7, 5, -(2**31), 3)), (b"l", struct.pack("<4q", 7, 5, -(2**63), 3))])
 def test_partitions_are_read_from_their_buffers(form: bytes, packed: bytes) -> None:
-    column = ExportedArray(form, 3, [bytes([0b1010]), packed], offset=1, null_count=-1)
-    (piece,) = Table(exported_bytes([b"u", b"v", b"w"]), None, None, None, column).pieces()
+    values, column = exported_bytes([b"u", b"v", b"w"]), ExportedArray(form, 3, [bytes([0b1010]), packed], offset=1, null_count=-1)
+    (piece,) = Table(values, None, None, None, column).pieces()
     assert [piece.row(at)[4] for at in range(3)] == [5, None, 3]
 
 
 def test_headers_that_are_exported_are_read_through_pyarrow() -> None:
+    values = exported_bytes([b"u", b"v"])
     column = pa.array([[{"key": "a", "value": b"1"}], None], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-    (piece,) = Table(exported_bytes([b"u", b"v"]), None, None, Foreign(column)).pieces()
+    (piece,) = Table(values, None, None, Foreign(column)).pieces()
     assert [piece.row(at)[3] for at in range(2)] == [[("a", b"1")], None]
 
 
@@ -150,7 +152,8 @@ def test_pyarrow_is_not_imported() -> None:
 import sys
 from aioproducer.records.arrow import Table
 from tests.tools.gate.exported_array import exported_bytes
-(piece,) = Table(exported_bytes([b"v"]), exported_bytes([b"k"]), None).pieces()
+values, keys = exported_bytes([b"v"]), exported_bytes([b"k"])
+(piece,) = Table(values, keys, None).pieces()
 assert piece.row(0)[:3] == (b"v", b"k", None)
 print("pyarrow" in sys.modules)
 """
