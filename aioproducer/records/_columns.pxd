@@ -364,14 +364,21 @@ cdef extern from *:
     #define crc_of_1(crc, byte) (crc)
     #endif
     CRC_TARGET static uint32_t crc_by_instruction(uint32_t crc, const unsigned char *at, size_t size) {
-        uint64_t words[4];
+        uint64_t word;
+        /* Each word by itself, so that the instruction reads it where it is. */
         for (; size >= 32; size -= 32, at += 32) {
-            memcpy(words, at, 32);
-            crc = crc_of_8(crc_of_8(crc_of_8(crc_of_8(crc, words[0]), words[1]), words[2]), words[3]);
+            memcpy(&word, at, 8);
+            crc = crc_of_8(crc, word);
+            memcpy(&word, at + 8, 8);
+            crc = crc_of_8(crc, word);
+            memcpy(&word, at + 16, 8);
+            crc = crc_of_8(crc, word);
+            memcpy(&word, at + 24, 8);
+            crc = crc_of_8(crc, word);
         }
         for (; size >= 8; size -= 8, at += 8) {
-            memcpy(words, at, 8);
-            crc = crc_of_8(crc, words[0]);
+            memcpy(&word, at, 8);
+            crc = crc_of_8(crc, word);
         }
         for (; size; size--, at++) crc = crc_of_1(crc, *at);
         return crc;

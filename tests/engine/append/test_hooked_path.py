@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import loops
 import pytest
 from whole import jumping, running
 
 from aioproducer import Interceptor, Producer, ProducerRecord, RecordMetadata
+from aioproducer.engine.append.chosen_build import here
+from aioproducer.engine.append.hooked_path import HookedFastPath
 from aioproducer.errors import DeliveryError, ProducerClosed, RecordTooLarge, SerializationError, UsageError
 from aioproducer.testing import FakeCluster
 
@@ -239,10 +244,52 @@ async def test_none_is_called_after_stop(kinds: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("kinds", SOME)
 @jumping
 async def test_another_thread_is_refused_before_any_function_is_called(kinds: tuple[str, ...]) -> None:
-    """`send_nowait` in another thread raises ProducerClosed."""
+    """`send_nowait` in another thread raises ProducerClosed, also in the event-loop iteration of a send."""
     steps = Steps()
     async with running(**steps.options(*kinds)) as (_, producer):
-        await producer.partitions_for("orders")
+        await producer.send("orders", b"first")
+        producer.send_nowait("orders", b"of this iteration")
+        steps.made.clear()
         with ThreadPoolExecutor(1) as pool, pytest.raises(ProducerClosed):
             pool.submit(producer.send_nowait, "orders", b"x").result()
         assert steps.made == []
+
+
+@pytest.mark.parametrize("kinds", SOME)
+def test_another_loop_is_refused_before_any_function_is_called(kinds: tuple[str, ...]) -> None:
+    """A send in another event loop of the same thread raises ProducerClosed."""
+    steps = Steps()
+    stack = AsyncExitStack()
+
+    async def start() -> Producer[Any, Any]:
+        cluster = await stack.enter_async_context(FakeCluster(memory=True))
+        cluster.create_topic("orders", partitions=2)
+        producer = await stack.enter_async_context(Producer(**cluster.client_options, **steps.options(*kinds)))
+        await (await producer.send("orders", b"first"))
+        steps.made.clear()
+        return producer
+
+    with asyncio.Runner(loop_factory=loops.jumping) as own, asyncio.Runner(loop_factory=loops.jumping) as other:
+        producer = own.run(start())
+        with pytest.raises(ProducerClosed):
+            other.run(producer.send("orders", b"x"))
+        assert steps.made == []
+        own.run(stack.aclose())
+
+
+@jumping
+async def test_a_partitioner_that_closes_the_path_has_its_choice_kept() -> None:
+    """A partitioner sends a record that has to wait. The record that it is asked for waits behind that one, and keeps its partition."""
+
+    def choose(*_record: object) -> int:
+        path.fast = {}
+        return 1
+
+    full = SimpleNamespace(open=SimpleNamespace(append=None))
+    routing = SimpleNamespace(queues=[full, full], available=[0, 1])
+    path = HookedFastPath(lambda: 1, None)  # type: ignore[arg-type]
+    path.here, path.turn_ms, path.longest, path.choose = here(), 1, 100, choose
+    path.fast = {"orders": routing}
+    assert path.append("orders", b"x", None, None, None, ()) is None
+    assert path.begun is not None
+    assert path.begun[1:] == (b"x", None, (), (routing, 1))
