@@ -87,14 +87,14 @@ class DrainState:
     __slots__ = ("batches", "drained_at", "drains", "is_budget_full", "is_burst", "now", "open_batches", "partial_at")
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.is_burst = False
-        self.is_budget_full = False
-        self.drained_at = 0.0
-        self.batches = 0
-        self.drains = 0
-        self.partial_at = 0.0
-        self.open_batches = 0
+        self.now: float = 0.0
+        self.is_burst: bool = False
+        self.is_budget_full: bool = False
+        self.drained_at: float = 0.0
+        self.batches: int = 0
+        self.drains: int = 0
+        self.partial_at: float = 0.0
+        self.open_batches: int = 0
 
 
 class Rule(NamedTuple):

@@ -71,10 +71,10 @@ class MessageSpec:
     __slots__ = ("_fields", "flexible", "lines", "name", "versions")
 
     def __init__(self, name: str, versions: range, flexible: int, lines: list[str]) -> None:
-        self.name = name
-        self.versions = versions
-        self.flexible = flexible
-        self.lines = lines
+        self.name: str = name
+        self.versions: range = versions
+        self.flexible: int = flexible
+        self.lines: list[str] = lines
         self._fields: list[Field] | None = None
 
     @property
