@@ -186,6 +186,11 @@ class EncodingFastPath(FastPath):
 
     __slots__ = ()
 
+    def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
+        super().__init__(tick, slowly)
+        # None is prepared before the producer has started.
+        self.encodings: dict[str, Encoding] | None = {}
+
     def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
         """Encode a record as the options say and append it, as `FastPath.append_encoded` does."""
         assert self.encodings is not None
