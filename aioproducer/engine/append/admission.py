@@ -228,25 +228,29 @@ class Admission:
 
     # Serving
 
-    def serve(self, *, goes_on: bool = False) -> None:
-        """Append the pending sends in order while memory lasts, and wake their tasks.
-
-        If no send waits for memory and `goes_on` is true, the sends that wait for their next slice continue now. If `goes_on` is false,
-        they continue in the next event-loop iteration, because this one has drained.
-        """
-        if self._pool.has_waiting:
-            self._place_unplaced(at_once=False)  # records in the wait queue may have been sent after the unplaced one
-            self._is_short = False
-            self._serves_until, self._served = self._loop.time() + _SERVING_SECONDS, 0
-            self._appender.serve_at(self._appender.now_ms())
-            try:
-                self._pool.deallocate(self._grant_in_time, self._waiters.wake)
-            finally:
-                self._appender.serve_at(0)
-                if self._waiters.waiting:
-                    self._next_turn()
-            self._update_fast_path()
+    def serve(self) -> None:
+        """Append the pending sends in order while memory lasts, and wake their tasks."""
+        if not self._pool.has_waiting:
+            self.on_none_waiting()
             return
+        self._place_unplaced(at_once=False)  # records in the wait queue may have been sent after the unplaced one
+        self._is_short = False
+        self._serves_until, self._served = self._loop.time() + _SERVING_SECONDS, 0
+        self._appender.serve_at(self._appender.now_ms())
+        try:
+            self._pool.deallocate(self._grant_in_time, self._waiters.wake)
+        finally:
+            self._appender.serve_at(0)
+            if self._waiters.waiting:
+                self._next_turn()
+        self._update_fast_path()
+
+    def on_none_waiting(self, *, goes_on: bool = False) -> None:
+        """Open the fast path, and serve the sends that wait for their next slice: no send waits for memory now.
+
+        If `goes_on` is true, they continue now. If it is false, they continue in the next event-loop iteration, because this one has
+        drained.
+        """
         self._update_fast_path(none_waits=True)
         if goes_on:
             self.go_on()

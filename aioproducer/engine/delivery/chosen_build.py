@@ -40,12 +40,18 @@ _builder, _delivery, _result = (
 )
 
 if TYPE_CHECKING:
-    from aioproducer.engine.delivery.delivery import Delivery, make_delivery, uncollected, wake
+    from collections.abc import Callable
+
+    from aioproducer.engine.delivery.delivery import Delivery, make_delivery, wake
     from aioproducer.engine.delivery.produce_request_result import DeliveryContext, ProduceRequestResult
     from aioproducer.engine.delivery.records_builder import MemoryRecordsBuilder, measured
+
+    uncollected: Callable[[ProduceRequestResult], None] | None
 else:
     ProduceRequestResult, DeliveryContext = _result.ProduceRequestResult, _result.DeliveryContext
-    Delivery, make_delivery, uncollected, wake = _delivery.Delivery, _delivery.make_delivery, _delivery.uncollected, _delivery.wake
+    Delivery, make_delivery, wake = _delivery.Delivery, _delivery.make_delivery, _delivery.wake
+    # Only the compiled build can remove an acknowledged batch's result from the cyclic collector; None: plain Python leaves it there.
+    uncollected = None if REASON else _delivery.uncollected
     MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
 
 FULL: Final[MemoryRecordsBuilder] = _builder.FULL

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
 
-__all__ = ["Delivery", "make_delivery", "uncollected", "wake"]
+__all__ = ["Delivery", "make_delivery", "wake"]
 
 _PENDING: Final = Outcome.PENDING
 _DONE: Final = Outcome.DONE
@@ -159,7 +159,3 @@ def wake(futures: Iterable[Future[None]]) -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)
-
-
-def uncollected(result: ProduceRequestResult) -> None:
-    """Leave an acknowledged batch's result to the cyclic collector. The compiled twin removes it from there."""

@@ -170,7 +170,8 @@ class BatchCompletion:
         if stamped >= 0 or batch.queue.routing.stamps_time:
             stamped = append_time(batch, stamped)
         batch.result.complete(response.base_offset, stamped)
-        uncollected(batch.result)
+        if uncollected is not None:
+            uncollected(batch.result)
         self.attempts.complete(batch)
         self._finish(batch)
 

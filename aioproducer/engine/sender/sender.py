@@ -145,13 +145,16 @@ class Sender:
             state.drains, state.partial_at = 0, now
         is_taken = self.drain_all()
         # To serve pending sends in the same event-loop iteration, too, would take long.
-        if is_taken and self._pool.has_waiting:
+        has_waiting = self._pool.has_waiting
+        if is_taken and has_waiting:
             self.turn()
             if not self._is_serving_due:
                 self._is_serving_due = True
                 self._loop.call_soon(self._serve)
+        elif has_waiting and not self._is_serving_due:
+            self._admission.serve()
         elif not self._is_serving_due:
-            self._admission.serve(goes_on=not is_taken and not self._policy.is_by_budget)
+            self._admission.on_none_waiting(goes_on=not is_taken and not self._policy.is_by_budget)
         # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
         if least:
             self.turn()
