@@ -167,7 +167,7 @@ def wire(
         on_known=lambda topic: topic_expiry.watch(topic, loop.time()),
     )
     admission = Admission(context, fast_path, loop_budget, appender, requests, schedule.turn, gate)
-    interception = _interception(config, loop, delivery_context.watch, instruments) if config.interceptors else None
+    interception = _interception(config, loop, delivery_context.watch, instruments)
     record_accumulator = RecordAccumulator if gate is None else _transactional_accumulator(gate)
     accumulator = record_accumulator(checks, admission, appender, delivery_context, check, interception)
     _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch, interception)
@@ -272,8 +272,10 @@ def _circuit_break_manager(
 
 def _interception(
     config: ProducerConfig, loop: asyncio.AbstractEventLoop, watch: SlowCallbacks, instruments: Instruments
-) -> ProducerInterceptors:
-    """Return what calls the user's interceptors."""
+) -> ProducerInterceptors | None:
+    """Return what calls the user's interceptors; None: there are none."""
+    if not config.interceptors:
+        return None
     from aioproducer.engine.append.interceptors import ProducerInterceptors  # noqa: PLC0415
 
     return ProducerInterceptors(config.interceptors, loop, watch, instruments.metrics)
