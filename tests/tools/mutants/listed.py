@@ -478,7 +478,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-line-goes-ahead-of-who-rests",
         "engine/append/admission.py",
-        "            self._place_unplaced(at_once=False)  # records in the wait queue may have been sent after the unplaced one\n",
+        "        self._place_unplaced(at_once=False)  # records in the wait queue may have been sent after the unplaced one\n",
         "",
         ("tests/scenarios/test_tight_loops.py",),
     ),
