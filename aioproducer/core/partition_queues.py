@@ -37,7 +37,7 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.core.topic_routing import NOBODY, TopicRouting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 
@@ -215,6 +215,11 @@ class PartitionQueues:
         if has_more and queue.in_flight and not queue.is_muted and queue not in self.ready.get(queue.leader, ()):
             self.availability.blocked(queue.leader, now, queue)
 
+    def watch_drained(self, batches: Iterable[ProducerBatch], now: float) -> None:
+        """Report the leaders of partitions with more batches, which wait for these."""
+        for batch in batches:
+            self.watch(batch.queue, now)
+
     def wake(self, now: float) -> None:
         """Offer batches that have lingered and partitions that have backed off. Close open batches that are too old."""
         for batch in self.deadlines.lingered(now):
@@ -271,17 +276,9 @@ class PartitionQueues:
             if not queue.closed and least > queue.is_sendable:
                 ready[queue] = None
                 continue
-            # A partition that is passed over is offered again when its batches in flight on another connection have ended, or when its
-            # other condition is met.
-            if queue.in_flight and queue.connection is not connection:
+            if self._is_passed_over(queue, connection):
                 continue
-            if self.idempotence.granted is not None and not self.ready.may_be_drained(queue):
-                continue
-            if queue.closed:
-                batch = queue.closed[0]
-            else:
-                assert queue.current is not None
-                batch = self._close(queue.current)
+            batch = self._first(queue)
             assert batch.payload is not None
             if batches and size + len(batch.payload) > limit:
                 ready[queue] = None
@@ -293,6 +290,21 @@ class PartitionQueues:
             self._take_off(batch, connection)
             batches.append(batch)
         return batches
+
+    def _first(self, queue: PartitionQueue) -> ProducerBatch:
+        """Return the first batch of a partition; an open one is closed."""
+        if queue.closed:
+            return queue.closed[0]
+        assert queue.current is not None
+        return self._close(queue.current)
+
+    def _is_passed_over(self, queue: PartitionQueue, connection: object) -> bool:
+        """Return whether no batch of a partition may be drained over this connection now.
+
+        The partition is offered again when its batches in flight on another connection have ended, or when its other condition is met.
+        """
+        is_elsewhere = bool(queue.in_flight) and queue.connection is not connection
+        return is_elsewhere or (self.idempotence.granted is not None and not self.ready.may_be_drained(queue))
 
     def _is_left_out(self, batch: ProducerBatch, ask: Callable[[ProducerBatch], float]) -> bool:
         """Return whether a batch that could be drained is held back for now."""

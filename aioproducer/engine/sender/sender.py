@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.engine.sender.batch_completion import BatchCompletion
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
@@ -131,7 +132,13 @@ class Sender:
         now = self._loop.time()
         state = self._state
         state.is_burst = bool(self._continuing)
-        least = self._least_fill(now) if state.is_burst else Fill.PARTIAL
+        # How full a batch must be to leave in this drain.
+        least = Fill.PARTIAL
+        if state.is_burst:
+            state.now = now
+            state.is_budget_full = self._loop_budget.is_full
+            state.open_batches = self._partition_queues.filling
+            least = self._policy.drain(state)
         if least is Fill.NEVER:
             self._admission.go_on()
             # The woken tasks send before that call.
@@ -144,7 +151,19 @@ class Sender:
         if not least:
             state.drains, state.partial_at = 0, now
         is_taken = self.drain_all()
-        # To serve pending sends in the same event-loop iteration, too, would take long.
+        self._serve_waiting(is_taken=is_taken)
+        # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
+        if least:
+            self.turn()
+        self._check_waking()
+        # All batches have the same lifetime, so no new batch expires before the older ones.
+        if self._expiry.timer is None:
+            self._expiry.check()
+        self._recorder.turned(now, now - since)
+
+    def _serve_waiting(self, *, is_taken: bool) -> None:
+        """Serve the pending sends after a drain; `is_taken`: it took a batch."""
+        # To serve pending sends in the event-loop iteration of a drain, too, would take long.
         has_waiting = self._pool.has_waiting
         if is_taken and has_waiting:
             self.turn()
@@ -155,22 +174,6 @@ class Sender:
             self._admission.serve()
         elif not self._is_serving_due:
             self._admission.on_none_waiting(goes_on=not is_taken and not self._policy.is_by_budget)
-        # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
-        if least:
-            self.turn()
-        self._check_waking()
-        # All batches have the same lifetime, so no new batch expires before the older ones.
-        if self._expiry.timer is None:
-            self._expiry.check()
-        self._recorder.turned(now, now - since)
-
-    def _least_fill(self, now: float) -> Fill:
-        """Return how full a batch must be to leave in the drain of this event-loop iteration, in a burst."""
-        state = self._state
-        state.now = now
-        state.is_budget_full = self._loop_budget.is_full
-        state.open_batches = self._partition_queues.filling
-        return self._policy.drain(state)
 
     def _serve(self) -> None:
         self._is_serving_due = False
@@ -247,16 +250,19 @@ class Sender:
                 break
             is_taken = True
             self._state.batches += len(batches)
-            if self._encodes or connection.agreed.get(_PRODUCE, 0) < FIRST_WITH_RECORD_BATCHES:
-                self._encodes = True
-                magic = magic_of(connection, self._config.message_format_max)
-                self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
-            else:
-                self._send(node, connection, batches)
-            # Partitions with more batches wait for those that were drained: their leaders are reported.
-            for batch in batches if availability.timeout else ():
-                partition_queues.watch(batch.queue, self._loop.time())
+            self._encode(node, connection, batches)
+            if availability.timeout:
+                partition_queues.watch_drained(batches, self._loop.time())
         return is_taken
+
+    def _encode(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
+        """Send drained batches, after the compressor has encoded them if a codec or an older format asks for it."""
+        if self._encodes or connection.agreed.get(_PRODUCE, 0) < FIRST_WITH_RECORD_BATCHES:
+            self._encodes = True
+            magic = magic_of(connection, self._config.message_format_max)
+            self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
+        else:
+            self._send(node, connection, batches)
 
     def _wait_for(self, node: BrokerNode) -> None:
         """Note that a broker takes no batch now, and request its produce connection if there is none."""
@@ -291,7 +297,7 @@ class Sender:
         try:
             version = self._version(connection, batches)
             for batch in batches:
-                self._seal(batch)
+                _seal(batch, self._attributes, self._pool)
         except KafkaError as error:
             self._take_back(connection, batches, partial(self._completion.fail, cause=error))
             return
@@ -342,22 +348,6 @@ class Sender:
                 f"{connection.where} is older than Kafka 2.1 and knows no zstd: choose another compression_type",
             )
         return version
-
-    def _seal(self, batch: ProducerBatch) -> None:
-        payload = batch.payload
-        assert payload is not None
-        if batch.header is None:
-            # A message set has no header.
-            batch.header = (
-                b""
-                if batch.magic < NEWEST
-                else header(
-                    payload, batch.count, self._attributes, batch.base_timestamp, batch.max_timestamp, batch.identity, batch.sequence
-                )
-            )
-            # A batch that is not encoded has the size that it had at its close.
-            if batch.is_encoded:
-                shrink(self._pool, batch, len(payload) + BATCH_OVERHEAD)
 
     # Answers
 
@@ -485,3 +475,19 @@ class Sender:
         """
         for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
             self._completion.fail(batch, cause)
+
+
+def _seal(batch: ProducerBatch, attributes: int, pool: BufferPool) -> None:
+    """Give a batch the header that is before its payload on the wire."""
+    payload = batch.payload
+    assert payload is not None
+    if batch.header is not None:
+        return
+    if batch.magic < NEWEST:
+        # A message set has no header.
+        batch.header = b""
+    else:
+        batch.header = header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp, batch.identity, batch.sequence)
+    # A batch that is not encoded has the size that it had at its close.
+    if batch.is_encoded:
+        shrink(pool, batch, len(payload) + BATCH_OVERHEAD)

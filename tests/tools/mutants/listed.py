@@ -199,8 +199,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drain-moves-a-partition-between-connections",
         "core/partition_queues.py",
-        "if queue.in_flight and queue.connection is not connection:",
-        "if not queue:",
+        "is_elsewhere = bool(queue.in_flight) and queue.connection is not connection",
+        "is_elsewhere = False",
         ("tests/core/test_partition_queues.py", "tests/core/test_partition_queues_machine.py"),
     ),
     Mutant(
@@ -213,8 +213,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drain-breaks-off-at-a-partition-that-waits",
         "core/partition_queues.py",
-        "if queue.in_flight and queue.connection is not connection:\n                continue",
-        "if queue.in_flight and queue.connection is not connection:\n                break",
+        "if self._is_passed_over(queue, connection):\n                continue",
+        "if self._is_passed_over(queue, connection):\n                break",
         ("tests/core/test_partition_queues.py", "tests/core/test_partition_queues_machine.py"),
     ),
     Mutant(
