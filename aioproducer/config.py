@@ -40,7 +40,7 @@ from aioproducer.options import (
 )
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.producer_options import ProducerOptions
-from aioproducer.secret import hide
+from aioproducer.secret import NotText, Secret, hide  # noqa: F401  (for those who read the types of fields at run time, as pydantic does)
 from aioproducer.secure_kinds import is_secret
 from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
 from aioproducer.serializers import is_two_phase, string_serializer
@@ -294,7 +294,12 @@ class ProducerConfig(SecureOptions):
     )
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
-        """Convert values as environment files and other clients write them; check every range and conflict."""
+        """Make a config of options, by their names here. An option that is not given has its default.
+
+        Raises:
+            ConfigError: an option is bad, or in conflict with another.
+            TypeError: an option is unknown. `ProducerConfig.of` and `from_mapping` name the nearest.
+        """
         given = {**_DEFAULTS, **options}
         # Before anything can raise: an error may show the locals of its frames, this object among them.
         for name in _DEFAULTS:
@@ -302,10 +307,15 @@ class ProducerConfig(SecureOptions):
         if len(given) > len(_DEFAULTS):
             unknown = next(name for name in options if name not in _DEFAULTS)
             raise TypeError(f"ProducerConfig.__init__() got an unexpected keyword argument {unknown!r}")
-        scheme = read_addresses("bootstrap_servers", given["bootstrap_servers"]).protocol
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Convert values as environment files and other clients write them; check every range and conflict."""
+        is_secured = any(getattr(self, name) is not _DEFAULTS[name] for name in SECURE_NAMES)
+        scheme = read_addresses("bootstrap_servers", self.bootstrap_servers).protocol
         for name, one in OPTIONS.items():
-            object.__setattr__(self, name, one.kind.read(name, given[name]))
-        if scheme is not None or not _SECURE.isdisjoint(options):
+            object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
+        if scheme is not None or is_secured:
             # Imported for those who give an option of TLS or SASL.
             from aioproducer.secure_conflicts import settle_security  # noqa: PLC0415
 
@@ -482,7 +492,6 @@ class ProducerConfig(SecureOptions):
         return cls(**options_of(mapping, OPTIONS))
 
 
-_SECURE: Final = frozenset(SECURE_NAMES)
 _FIELDS: Final = dataclasses.fields(ProducerConfig)
 _DEFAULTS: Final[Mapping[str, Any]] = {field.name: field.default for field in _FIELDS}
 _OPTIONS: Final = {field.name: field.metadata["option"] for field in _FIELDS}

@@ -20,8 +20,14 @@ else:
             """Return the named tuple of a class's annotations, defaults and methods."""
             if not bases:
                 return super().__new__(cls, name, bases, body)
-            fields = body.get("__annotations__", ())
+            fields = body.get("__annotations__", {})
+            given = [field in body for field in fields]
+            if len(bases) != 1 or given != sorted(given) or "__classcell__" in body:
+                raise TypeError(
+                    f"{name}: a named tuple has one base, defaults for its last fields alone, and no method that uses `super()`"
+                )
             made = namedtuple(name, fields, defaults=[body[field] for field in fields if field in body], module=body["__module__"])  # noqa: PYI024
+            made.__new__.__annotations__ = {**fields, "return": name}
             for key, value in body.items():
                 if key not in fields and key != "__module__":
                     setattr(made, key, value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,8 @@ class Deadlines:
 
     def __init__(self, accepting: float, lifetime: float) -> None:
         self._before_expiry = lifetime - accepting
-        self.filling: dict[PartitionQueue, None] = {}
+        # In a dict, the first entry is behind the places of those that were deleted before it.
+        self.filling: OrderedDict[PartitionQueue, None] = OrderedDict()
         self.lingering: deque[tuple[float, ProducerBatch]] = deque()
         self.backing_off: list[tuple[float, int, PartitionQueue]] = []
         self.ties: count[int] = count()

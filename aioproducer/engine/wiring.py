@@ -99,7 +99,7 @@ class EngineParts(NamedTuple):
     token_keeper: TokenKeeper | None
 
     def close_interception(self) -> None:
-        """Tell the user's interceptors that no more records come."""
+        """Close the user's interceptors: no more records come."""
         if self.interception is not None:
             self.interception.close()
 

@@ -31,6 +31,9 @@ class Cluster:
         addresses: bootstrap addresses as host:port.
         spawn: starts a task that the producer's supervisor owns.
         on_change: called when a connection of a node is ready, writable again or lost, or may be tried again.
+
+    Attributes:
+        node: returns the node of a broker's id; None: metadata names no such broker.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Cluster:
         self._settings = settings
         self._spawn = spawn
         self._on_change = on_change
+        # Never replaced: `node` reads it.
         self._nodes: dict[int, BrokerNode] = {}
         self.node: Callable[[int], BrokerNode | None] = self._nodes.get
         self._addresses = addresses

@@ -11,10 +11,10 @@ from typing import Final
 
 from aioproducer.model import Compression
 
-__all__ = ["SAFETY", "CompressionRatios"]
+__all__ = ["CompressionRatios"]
 
 # The factor by which an estimated size is raised.
-SAFETY: Final = 1.05
+_SAFETY: Final = 1.05
 _BETTER: Final = 0.005
 _WORSE: Final = 0.05
 _AT_FIRST: Final = 1.0
@@ -33,8 +33,8 @@ class CompressionRatios:
         return self._guesses.get((topic, codec), _AT_FIRST)
 
     def room(self, topic: str, codec: Compression, size: int) -> int:
-        """Return the raw bytes that should compress to at most `size`, with `SAFETY` as a margin; never fewer than `size`."""
-        return max(size, int(size / (self.guess(topic, codec) * SAFETY)))
+        """Return the raw bytes that should compress to at most `size`, with `_SAFETY` as a margin; never fewer than `size`."""
+        return max(size, int(size / (self.guess(topic, codec) * _SAFETY)))
 
     def observe(self, topic: str, codec: Compression, ratio: float) -> None:
         """Update the estimate with the ratio of a compressed batch."""

@@ -29,7 +29,7 @@ REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
 STAND_INS = {
     "engine/append/_fast_path": "from aioproducer.engine.append.fast_path import *",
     "engine/delivery/_records_builder": "from aioproducer.engine.delivery.records_builder import *",
-    "engine/delivery/_delivery": "from aioproducer.engine.delivery.delivery import *",
+    "engine/delivery/_delivery": "from aioproducer.engine.delivery.delivery import *; uncollected = None",
     "engine/delivery/_produce_request_result": "from aioproducer.engine.delivery.produce_request_result import *",
     "records/_columns": "from aioproducer.records.plain_columns import *; hash_rows = assign = None",
 }

@@ -312,7 +312,7 @@ cdef class FastPath:
                 encoded_value, given = serializers.finish("value", steps.value.shape, topic, given, encoded_value)
         delivery = self.append_bytes(topic, encoded_value, encoded_key, partition, timestamp_ms, given)
         if delivery is None:
-            self.begun = Begun((value, key), encoded_value, encoded_key, given)
+            self.begun = Begun((topic, value, key), encoded_value, encoded_key, given)
         return delivery
 
     @cython.final

@@ -38,12 +38,12 @@ class Begun(NamedTuple):
     """Holds what the fast path did for a record that it then left to the slow path: the user's functions are called once for a record.
 
     Attributes:
-        given: the value and the key of the call, or of the record that the interceptors made of it.
+        given: the topic, the value and the key of the call, or of the record that the interceptors made of it.
         value, key, headers: the record's now, encoded.
         chosen: the topic routing that the user's partitioner was given, and the partition that it chose; None: it was not called.
     """
 
-    given: tuple[Any, Any]
+    given: tuple[Any, Any, Any]
     value: bytes | None
     key: bytes | None
     headers: Headers
@@ -163,7 +163,7 @@ class FastPath:
         """Append an encoded record that did not fit, where there is room."""
         delivery = FastPath.append(self, topic, encoded, key, None, None, ())
         if delivery is None:
-            self.begun = Begun((value, key), encoded, key, ())
+            self.begun = Begun((topic, value, key), encoded, key, ())
         return delivery
 
     def _append_any(self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding | None) -> Delivery | None:
@@ -177,7 +177,7 @@ class FastPath:
         encoded, encoded_key, changed = encoding.encode(topic, value, key, () if headers is None else headers, self.watch.call)
         delivery = None if changed else FastPath.append(self, topic, encoded, encoded_key, None, None, ())
         if delivery is None:
-            self.begun = Begun((value, key), encoded, encoded_key, changed)
+            self.begun = Begun((topic, value, key), encoded, encoded_key, changed)
         return delivery
 
 

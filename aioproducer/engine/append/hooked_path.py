@@ -75,13 +75,16 @@ class HookedFastPath(FastPath):
         self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
     ) -> Delivery | None:
         """Encode a record, ask the partitioner for its partition, and append it."""
-        if self.choose is None or partition is not None or type(topic) is not str:
+        # The plain build would find such a topic by its hash, and not call the partitioner.
+        if type(topic) is not str:
+            return None
+        if self.choose is None or partition is not None:
             return FastPath.append_encoded(self, topic, value, key, partition, timestamp_ms, headers, encoding)
         encoding = self._prepared(topic, encoding)
         # The slow path checks headers and a time before it calls the partitioner.
         if timestamp_ms is not None or headers or encoding is None:
             return None
-        given = value, key
+        given = topic, value, key
         changed: Headers = ()
         if encoding is not BYTES:
             value, key, changed = encoding.encode(topic, value, key, (), self.watch.call)

@@ -64,19 +64,19 @@ class ProducerInterceptors:
         # The record that the fast path left to the slow path: as it was given, and as the interceptors made it.
         self._begun: tuple[ProducerRecord, ProducerRecord] | None = None
 
-    def append(self, append: Callable[..., Delivery | None], given: ProducerRecord, encoding: Encoding | None) -> Delivery | None:
+    def append(self, put: Callable[..., Delivery | None], given: ProducerRecord, encoding: Encoding | None) -> Delivery | None:
         """Append a record with interceptors around it, on the fast path. Returns its delivery, or None: it takes the slow path.
 
         Args:
-            append: encodes a record and appends it: takes its fields and `encoding`.
+            put: encodes a record and appends it: takes its fields and `encoding`.
             given: the record as the caller gave it.
             encoding: how it becomes bytes; None: as the options say.
         """
         record = self._sent(given)
         try:
-            delivery = append(*record, encoding)
+            delivery = put(*record, encoding)
         except Exception as error:
-            self._on_left(record, None, error)
+            self._on_refused(record, error)
             raise
         if delivery is None:
             self._begun = given, record
@@ -98,7 +98,7 @@ class ProducerInterceptors:
             try:
                 taken: Delivery | PendingSend = accept(*record, encoding)
             except Exception as error:
-                self._on_left(record, None, error)
+                self._on_refused(record, error)
                 raise
             if isinstance(taken, Delivery):
                 self._follow(record.headers, taken)
@@ -122,14 +122,11 @@ class ProducerInterceptors:
                 self._tell(name, UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None"))
         return record
 
-    def _on_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
-        """Report a record that is not queued, or follow the delivery of a queued one."""
-        if delivery is None:
-            partition = exact_int(record.partition)
-            partition = _NO_PARTITION if partition is None else partition
-            self._each("on_error", error, record.topic, partition, record.headers)
-        else:
-            self._follow(record.headers, delivery)
+    def _on_refused(self, record: ProducerRecord, error: BaseException | None) -> None:
+        """Report a record that is not queued."""
+        partition = exact_int(record.partition)
+        partition = _NO_PARTITION if partition is None else partition
+        self._each("on_error", error, record.topic, partition, record.headers)
 
     def _follow(self, headers: Headers, delivery: Delivery) -> None:
         """Report the end of a queued record, whatever the user does with its delivery."""
@@ -143,13 +140,13 @@ class ProducerInterceptors:
     def _on_pending_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
         """Handle a pending send that is queued or given up. A callback of its own reports the latter: an interceptor may send."""
         if delivery is not None:
-            self._on_left(record, delivery, None)
+            self._follow(record.headers, delivery)
         else:
             self._open += 1
             self._loop.call_soon(self._on_given_up, record, error)
 
     def _on_given_up(self, record: ProducerRecord, error: BaseException | None) -> None:
-        self._on_left(record, None, error)
+        self._on_refused(record, error)
         self._open -= 1
         self._close_if_done()
 

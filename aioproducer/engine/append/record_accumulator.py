@@ -7,6 +7,7 @@ columns and a question for a topic's partitions come here, too. Its rules, a que
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioproducer.encoding import BYTES
@@ -75,8 +76,12 @@ class RecordAccumulator:
 
         Cancellation: the record is not queued, and the sends behind it move up.
         """
-        self._check()
-        outcome = self.submit(topic, value, key, partition, timestamp_ms, headers, encoding)
+        try:
+            self._check()
+            outcome = self.submit(topic, value, key, partition, timestamp_ms, headers, encoding)
+        finally:
+            # What was begun is of this record alone, also if it was refused before it was continued.
+            self._fast_path.begun = None
         return outcome if type(outcome) is Delivery else await self._wait(outcome)  # type: ignore[arg-type]
 
     def append_nowait(
@@ -86,8 +91,11 @@ class RecordAccumulator:
 
         Metadata of an unknown topic is requested.
         """
-        self._check()
-        return self._now(topic, value, key, partition, timestamp_ms, headers, encoding)
+        try:
+            self._check()
+            return self._now(topic, value, key, partition, timestamp_ms, headers, encoding)
+        finally:
+            self._fast_path.begun = None
 
     def _submit(
         self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
@@ -107,7 +115,7 @@ class RecordAccumulator:
         """Return a record as the fast path has begun it. It began with this one, unless other code has run in between."""
         begun, self._fast_path.begun = self._fast_path.begun, None
         assert begun is not None
-        if begun.given[0] is not value or begun.given[1] is not key:
+        if not all(map(is_, begun.given, (topic, value, key))):
             return self._validated(topic, value, key, partition, timestamp_ms, headers, encoding)
         record = self._validated(topic, begun.value, begun.key, partition, timestamp_ms, begun.headers, BYTES)
         record.chosen = begun.chosen

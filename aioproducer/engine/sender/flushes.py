@@ -70,4 +70,6 @@ class Flushes:
             self._partition_queues.close(queue)
         flush = self._completion.watch(Flush(self._partition_queues.incomplete, done.set))
         self._sender.drain_all()
+        # Batches that close give back bytes, for which sends may wait.
+        self._sender.turn()
         return flush

@@ -30,6 +30,10 @@ class Parcel(NamedTuple):
     base_timestamp: int
     max_timestamp: int
 
+    def __repr__(self) -> str:
+        """Return a text without the records."""
+        return f"<Parcel of {self.record_count} records, {len(self.payload)} bytes, magic {self.magic}>"
+
     @classmethod
     def of(cls, batch: ProducerBatch) -> Parcel:
         """Return the parcel of a batch."""

@@ -100,7 +100,7 @@ class Sender:
         self._transaction = completion.transaction
         self._ask_breaker = completion.circuit_break_manager.on_send if completion.circuit_break_manager is not None else None
         self._batch_compressor = batch_compressor
-        # Batches are compressed or written in an older format, or were, and may need another format now.
+        # Batches are compressed or written in an older format. Once true, it stays so: a batch that waits may still be a message set.
         self._encodes = config.compression_type is not Compression.NONE or config.message_format_max < NEWEST
         self._admission = admission
         self._continuing = admission.continuing
@@ -250,12 +250,12 @@ class Sender:
                 break
             is_taken = True
             self._state.batches += len(batches)
-            self._encode(node, connection, batches)
+            self._pass_on(node, connection, batches)
             if availability.timeout:
                 partition_queues.watch_drained(batches, self._loop.time())
         return is_taken
 
-    def _encode(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
+    def _pass_on(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Send drained batches, after the compressor has encoded them if a codec or an older format asks for it."""
         if self._encodes or connection.agreed.get(_PRODUCE, 0) < FIRST_WITH_RECORD_BATCHES:
             self._encodes = True
