@@ -7,7 +7,9 @@ import copy
 import dataclasses
 import pickle
 import traceback
+from typing import Any
 
+import pydantic
 import pytest
 
 from aioproducer import ConfigError, ProducerConfig
@@ -34,6 +36,28 @@ def test_a_copy_and_a_pickle_are_equal() -> None:
     made = ProducerConfig(linger_ms=5, client_id="a")
     assert copy.copy(made) == pickle.loads(pickle.dumps(made)) == made
     assert hash(copy.copy(made)) == hash(made)
+
+
+class Acknowledged(ProducerConfig):
+    """Refuses acks=0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.acks == 0:
+            raise ConfigError("acks=0 is not allowed here")
+
+
+def test_the_checks_of_a_subclass_are_made() -> None:
+    assert Acknowledged(acks=1).acks == 1
+    with pytest.raises(ConfigError, match="not allowed here"):
+        Acknowledged(acks=0)
+
+
+def test_a_field_of_a_pydantic_model() -> None:
+    """pydantic reads the types of the options at run time."""
+    model: Any = pydantic.create_model("Model", __config__=pydantic.ConfigDict(arbitrary_types_allowed=True), kafka=(ProducerConfig, ...))
+    config = ProducerConfig(linger_ms=5)
+    assert model(kafka=config).kafka is config
 
 
 def test_an_unknown_option() -> None:

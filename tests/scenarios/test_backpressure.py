@@ -476,3 +476,61 @@ async def test_the_fast_path_is_closed_while_a_send_waits_that_was_notified() ->
         await pending.wait()
         await pending.delivery
         assert engine._fast_path.fast
+
+
+async def queued_for_memory(producer: Producer[Any, Any], queued: list[object]) -> asyncio.Task[None]:
+    """Return a task that sends 3,000 bytes after 3,000 bytes to partition 2, and waits for memory. `queued` grows with each record."""
+
+    async def send() -> None:
+        while len(queued) < 40:
+            queued.append(await producer.send("orders", b"." * 3_000, partition=2))
+
+    task = asyncio.create_task(send())
+    await turns(60)
+    assert not task.done()
+    return task
+
+
+SHORT: dict[str, Any] = {"buffer_memory": 40_000, "batch_max_size": 16_384}
+
+
+@jumping
+async def test_a_flush_that_times_out_gives_memory_to_the_sends_that_wait() -> None:
+    """It closes open batches, which give back the bytes that they do not need. No answer has to come first."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=4)
+        async with running(cluster, **SHORT, max_in_flight_requests_per_connection=1, linger_ms=0) as (_, producer):
+            for partition in range(4):
+                await producer.send_and_wait("orders", b"first", partition=partition)
+            cluster.brokers[1].latency = 10
+            await producer.send("orders", b"takes the slot", partition=0)
+            await turns(10)
+            await producer.send("orders", b"open", partition=1)
+            queued: list[object] = []
+            task = await queued_for_memory(producer, queued)
+            before = len(queued)
+            await producer.flush(timeout=1)
+            await asyncio.sleep(1)
+            assert len(queued) > before
+            cluster.brokers[1].latency = 0
+            await task
+
+
+@jumping
+async def test_a_broker_that_is_back_gives_memory_to_the_sends_that_wait() -> None:
+    """What is drained then closes, and gives back the bytes that it does not need. No answer has to come first."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=4)
+        async with running(cluster, **SHORT) as (_, producer):
+            for partition in range(4):
+                await producer.send_and_wait("orders", b"first", partition=partition)
+            await cluster.brokers[1].stop()
+            await producer.send("orders", b"0123456789", partition=1)
+            queued: list[object] = []
+            task = await queued_for_memory(producer, queued)
+            before = len(queued)
+            cluster.delay("Produce", 20, times=1, when="after")
+            await cluster.brokers[1].start()
+            await asyncio.sleep(10)
+            assert len(queued) > before
+            await task

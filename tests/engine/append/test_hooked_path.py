@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from whole import jumping, running
 from aioproducer import Interceptor, Producer, ProducerRecord, RecordMetadata
 from aioproducer.engine.append.chosen_build import here
 from aioproducer.engine.append.hooked_path import HookedFastPath
-from aioproducer.errors import DeliveryError, ProducerClosed, RecordTooLarge, SerializationError, UsageError
+from aioproducer.errors import DeliveryError, KafkaError, ProducerClosed, RecordTooLarge, SerializationError, UsageError
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -293,3 +294,55 @@ async def test_a_partitioner_that_closes_the_path_has_its_choice_kept() -> None:
     assert path.append("orders", b"x", None, None, None, ()) is None
     assert path.begun is not None
     assert path.begun[1:] == (b"x", None, (), (routing, 1))
+
+
+@pytest.mark.parametrize("topic", ["orders", "audit"])
+@jumping
+async def test_a_refused_record_leaves_nothing_for_the_next_one(topic: str) -> None:
+    """A partitioner sends a record that fails the transaction, so the record that it was asked for is refused. Its value changes later."""
+    asked: list[bytes | None] = []
+
+    def choose(_topic: str, _key: bytes | None, value: bytes | None, _partitions: int, _available: object) -> int:
+        asked.append(value)
+        if len(asked) == 2:
+            with pytest.raises(RecordTooLarge):
+                producer.send_nowait("orders", {"v": "x" * 2_000_000})
+        return 0
+
+    def serialize(topic: str, _headers: Headers, value: dict[str, str]) -> bytes:
+        return f"{topic}: {value['v']}".encode()
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.create_topic("audit")
+        options: dict[str, Any] = {"partitioner": choose, "value_serializer": serialize, "transactional_id": "x"}
+        async with Producer(**cluster.client_options, **options) as producer:
+            value = {"v": "1"}
+            with pytest.raises(KafkaError):
+                async with producer.transaction():
+                    await producer.send("orders", {"v": "first"})
+                    await producer.send("orders", value)
+            value["v"] = "2"
+            async with producer.transaction():
+                # A record with a time takes the slow path.
+                await producer.send(topic, value, timestamp_ms=1)
+        assert cluster.values(topic)[-1] == f"{topic}: 2".encode()
+    assert asked[-1] == f"{topic}: 2".encode()
+
+
+class Name(enum.StrEnum):
+    """Names the topic."""
+
+    ORDERS = "orders"
+
+
+@jumping
+async def test_the_partitioner_chooses_for_a_topic_of_another_type() -> None:
+    """A topic that is of a subclass of str is found by its hash, too."""
+    steps = Steps()
+    async with running(**steps.options("partitioner")) as (cluster, producer):
+        for number in range(4):
+            await producer.send("orders" if number % 2 else Name.ORDERS, b"%d" % number, b"k-%d" % number)
+        await producer.flush()
+        assert cluster.values("orders", 1) == [b"0", b"1", b"2", b"3"]
+    assert steps.of("partitioner") == [b"0", b"1", b"2", b"3"]
