@@ -78,7 +78,12 @@ on_compiled = pytest.mark.parametrize("build", BUILDS[1:])
 # Modules that depend on neither build.
 _SHARED = frozenset(
     f"aioproducer.engine.{name}"
-    for name in (*(twin.format(prefix) for twin in _TWINS for prefix in ("", "_")), "tasks.callbacks", "observability.slow_callbacks")
+    for name in (
+        *(twin.format(prefix) for twin in _TWINS for prefix in ("", "_")),
+        "delivery.outcome",
+        "tasks.callbacks",
+        "observability.slow_callbacks",
+    )
 )
 
 

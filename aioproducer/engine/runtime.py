@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.encoding import BYTES
 from aioproducer.engine.append.chosen_build import FastPath, here
 from aioproducer.engine.append.not_started import has_hooks
+from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import ThreadBridge
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.diagnostics import backlog
@@ -128,8 +129,6 @@ class Runtime:
 
         `send` sends one of them: it is that of the producer, or of a topic. `encoding` is the topic's; None: as the options say.
         """
-        from aioproducer.engine.append.send_many import SendMany  # noqa: PLC0415
-
         self.check()
         parts = self.parts
         is_encoded = encoding is not BYTES and not (encoding is None and self._fast_path.encodings is None)

@@ -17,9 +17,11 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD, BatchSizing, settle
+from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import LoopBudget
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
+from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.delivery import chosen_build
 from aioproducer.engine.delivery.chosen_build import DeliveryContext
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.hooked_path import HookedFastPath
-    from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
@@ -246,6 +247,20 @@ def wire(
     )
 
 
+def _interception(
+    config: ProducerConfig, loop: asyncio.AbstractEventLoop, watch: SlowCallbacks, instruments: Instruments
+) -> ProducerInterceptors | None:
+    """Return what calls the user's interceptors; None: there are none."""
+    if not config.interceptors:
+        return None
+    return ProducerInterceptors(config.interceptors, loop, watch, instruments.metrics)
+
+
+def _transactional_accumulator(gate: TransactionGate) -> Callable[..., RecordAccumulator]:
+    """Return what makes an accumulator that takes records into transactions alone."""
+    return partial(TransactionalRecordAccumulator, transaction=gate)
+
+
 # What few producers have is imported for them alone.
 
 
@@ -268,24 +283,6 @@ def _circuit_break_manager(
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager  # noqa: PLC0415
 
     return ProducerCircuitBreakManager(context, partition_queues, cluster, admission, watch, schedule_drain)
-
-
-def _interception(
-    config: ProducerConfig, loop: asyncio.AbstractEventLoop, watch: SlowCallbacks, instruments: Instruments
-) -> ProducerInterceptors | None:
-    """Return what calls the user's interceptors; None: there are none."""
-    if not config.interceptors:
-        return None
-    from aioproducer.engine.append.interceptors import ProducerInterceptors  # noqa: PLC0415
-
-    return ProducerInterceptors(config.interceptors, loop, watch, instruments.metrics)
-
-
-def _transactional_accumulator(gate: TransactionGate) -> Callable[..., RecordAccumulator]:
-    """Return what makes an accumulator that takes records into transactions alone."""
-    from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator  # noqa: PLC0415
-
-    return partial(TransactionalRecordAccumulator, transaction=gate)
 
 
 def _transactions(

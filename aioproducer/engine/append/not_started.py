@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.append.chosen_build import EncodingFastPath, FastPath
+from aioproducer.engine.append.hooked_path import HookedFastPath
 from aioproducer.errors import ProducerClosed
 
 if TYPE_CHECKING:
@@ -41,8 +42,5 @@ def has_hooks(config: ProducerConfig) -> bool:
 
 def _kind_of(config: ProducerConfig) -> type[FastPath]:
     if has_hooks(config):
-        # Few producers have any.
-        from aioproducer.engine.append.hooked_path import HookedFastPath  # noqa: PLC0415
-
         return HookedFastPath
     return FastPath if config.key_serializer is None and config.value_serializer is None else EncodingFastPath
