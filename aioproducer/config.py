@@ -316,7 +316,6 @@ class ProducerConfig(SecureOptions):
         for name, one in OPTIONS.items():
             object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
         if scheme is not None or is_secured:
-            # Imported for those who give an option of TLS or SASL.
             from aioproducer.secure_conflicts import settle_security  # noqa: PLC0415
 
             settle_security(self, scheme)
@@ -466,7 +465,6 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: a value is bad, an `AIOPRODUCER_` name is unknown (the text has the nearest), or two names mean the same option.
         """
-        # Imported for those who call this.
         from aioproducer.environment_options import environment_options  # noqa: PLC0415
         from aioproducer.option_names import options_of  # noqa: PLC0415
 
@@ -483,7 +481,6 @@ class ProducerConfig(SecureOptions):
             ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
                 names mean the same option.
         """
-        # Imported for those who call this.
         from aioproducer.option_names import options_of  # noqa: PLC0415
 
         # No frame of this package holds the secrets of the user's mapping.
@@ -499,12 +496,10 @@ _OPTIONS: Final = {field.name: field.metadata["option"] for field in _FIELDS}
 OPTIONS: Final[Mapping[str, Option]] = {
     name: _OPTIONS[name] for name in (*(name for name in _OPTIONS if name not in SECURE_NAMES), *SECURE_NAMES)
 }
-
-
 # Fields without secrets.
 _SHOWN: Final = frozenset(name for name, one in OPTIONS.items() if not is_secret(one.kind))
 
-# The other names of options are imported for those who use one.
+# What few configs need is imported for those that need it: other names of options, the environment, checks of TLS and SASL.
 
 
 def _hide_secrets(options: dict[str, Any]) -> None:

@@ -75,9 +75,6 @@ class HookedFastPath(FastPath):
         self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
     ) -> Delivery | None:
         """Encode a record, ask the partitioner for its partition, and append it."""
-        # The plain build would find such a topic by its hash, and not call the partitioner.
-        if type(topic) is not str:
-            return None
         if self.choose is None or partition is not None:
             return FastPath.append_encoded(self, topic, value, key, partition, timestamp_ms, headers, encoding)
         encoding = self._prepared(topic, encoding)
@@ -94,7 +91,9 @@ class HookedFastPath(FastPath):
         return delivery
 
     def _prepared(self, topic: str, encoding: Encoding | None) -> Encoding | None:
-        """Return how a record becomes bytes; None: its serializers are not prepared."""
+        """Return how a record becomes bytes; None: its serializers are not prepared, or the slow path checks its topic."""
+        if type(topic) is not str:
+            return None
         if encoding is None:
             encoding = BYTES if self.encodings is None else self.encodings.get(topic)
         return encoding if encoding is not None and encoding.is_current() else None

@@ -65,15 +65,13 @@ def magic_of(connection: Connection, newest: int) -> int:
 
 
 def produce_version(connection: Connection, magic: int) -> int:
-    """Return the newest Produce version that both sides support and that carries `magic`.
+    """Return the newest Produce version that both sides support and that carries message sets of format `magic`.
 
     Raises:
         ProtocolError: the two sides have no Produce version in common.
         BrokerError: the broker is too new for `magic`.
     """
     version = connection.version_of(ApiKey.PRODUCE)
-    if magic == NEWEST:
-        return version
     if _highest(connection) >= _FIRST_WITHOUT_MESSAGE_SETS:
         raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", _too_new(connection, magic))
     return min(version, _LAST_FOR_MESSAGE_SETS)
