@@ -256,7 +256,7 @@ class ProducerConfig(SecureOptions):
     metrics_sample_window_ms: float = option(30_000, _ms(1), "one sample of what rates, averages and maxima are taken of")
     metrics_num_samples: int = option(2, number(1, 1_000, unit="samples"), "how many of them these look back")
     circuit_breaker_class: Any = option(
-        None, breaker("failure_rate", "FailureRateCircuitBreaker"), "mutes partitions that fail (KIP-693); None: nobody does", java=None
+        None, breaker("failure_rate", "FailureRateCircuitBreaker"), "mutes partitions that fail (KIP-693); None: none is muted", java=None
     )
     circuit_breaker_trigger_message_count: int = option(
         20, number(1, _INT, unit="records"), "records, of late, below which a failure rate says nothing", java=None
@@ -287,7 +287,7 @@ class ProducerConfig(SecureOptions):
         None, function(), "(event): called with a CircuitEvent when a partition is muted, tried or restored", java=None
     )
     on_delivery_error: Callable[..., object] | None = option(
-        None, function(), "(error, records): called for failed records that nobody looked at", java=None
+        None, function(), "(error, records): called for failed records whose outcome the application did not read", java=None
     )
     on_failed: Callable[..., object] | None = option(
         None, function(), "(error, records): called with the records of each failed batch, keys and values included", java=None
