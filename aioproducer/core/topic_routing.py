@@ -48,25 +48,34 @@ class KeyPlacement(dict[bytes, "PartitionQueue"]):
 
     def __init__(self, queues: Sequence[PartitionQueue]) -> None:
         self._queues = queues
+        # Keys that are still looked up without being remembered.
         self._strangers = 0
 
-    def __missing__(self, key: bytes) -> PartitionQueue:
+    def place(self, key: bytes) -> PartitionQueue:
+        """Return the partition queue of a key that is not remembered."""
         queues = self._queues
         queue = queues[(murmur2(key) & 0x7FFFFFFF) % len(queues)]
-        if len(self) < _KEYS:
-            # A view of the same bytes would equal them as a key, and would keep alive the object that it views.
-            if type(key) is not bytes:
-                raise TypeError("a key is bytes")
-            self[key] = queue
+        if self._strangers:
+            self._strangers -= 1
         else:
-            self._strangers += 1
-            # Other keys are in use now, or keys hardly repeat.
-            if self._strangers > _STRANGERS:
-                self.forget()
+            self._remember(key, queue)
         return queue
 
+    __missing__ = place
+
+    def _remember(self, key: bytes, queue: PartitionQueue) -> None:
+        # A view of the same bytes would equal them as a key, and would keep alive the object that it views.
+        if type(key) is not bytes:
+            raise TypeError("a key is bytes")
+        if len(self) >= _KEYS:
+            # Other keys are in use now, or keys hardly repeat.
+            self.clear()
+        self[key] = queue
+        if len(self) >= _KEYS:
+            self._strangers = _STRANGERS
+
     def forget(self) -> None:
-        """Forget all keys: their partitions have changed, or other keys are in use."""
+        """Forget all keys: their partitions have changed."""
         self.clear()
         self._strangers = 0
 

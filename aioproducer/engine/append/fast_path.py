@@ -110,7 +110,7 @@ class FastPath:
             routing = self.fast[topic]
             if partition is not None or timestamp_ms is not None or headers or here() != self.here:
                 return None
-            queue = routing.sticky if key is None else routing.by_key[key]
+            queue = routing.sticky if key is None else routing.by_key.get(key) or routing.by_key.place(key)
             now_ms = self.turn_ms or self.tick()
             self.taken = taken = self.taken + 1
             delivery: Delivery | None = queue.open.append(now_ms, key, value) if taken <= SLICE_RECORDS or self.goes_on() else None
@@ -151,7 +151,7 @@ class FastPath:
         # What `append` does with bytes: another call would cost a tenth of the send.
         try:
             routing = self.fast[topic]
-            queue = routing.sticky if key is None else routing.by_key[key]
+            queue = routing.sticky if key is None else routing.by_key.get(key) or routing.by_key.place(key)
             now_ms = self.turn_ms or self.tick()
             self.taken += 1
             delivery: Delivery | None = queue.open.append(now_ms, key, encoded)

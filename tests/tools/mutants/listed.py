@@ -646,8 +646,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "keys-grow-for-ever",
         "core/topic_routing.py",
-        "if len(self) < _KEYS:",
-        "if True:",
+        "            self.clear()\n        self[key] = queue",
+        "            pass\n        self[key] = queue",
         ("tests/core/test_partition_queues.py",),
     ),
     Mutant(
