@@ -1,0 +1,42 @@
+"""What the Sender does when the timer of its batches rings: it drains those that have lingered, and closes those that are too old."""
+
+from __future__ import annotations
+
+import asyncio
+
+from whole import jumping, running, turns
+
+from aioproducer.testing import FakeCluster
+
+
+@jumping
+async def test_a_batch_that_has_lingered_leaves() -> None:
+    """Nothing else happens then: no record, answer or metadata."""
+    async with running(linger_ms=2_000) as (_, producer):
+        delivery = await producer.send("orders", b"1")
+        await asyncio.sleep(1.9)
+        assert not delivery.done()
+        await asyncio.sleep(0.2)
+        assert delivery.done()
+
+
+@jumping
+async def test_a_batch_that_is_too_old_for_more_records_gives_memory_to_the_sends_that_wait() -> None:
+    """It closes, and gives back the bytes that it does not need. Its broker need not be there."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        async with running(cluster, buffer_memory=40_000, batch_max_size=16_384) as (_, producer):
+            for partition in range(2):
+                await producer.send_and_wait("orders", b"first", partition=partition)
+            await cluster.brokers[1].stop()
+            await producer.send("orders", b"open", partition=0)
+            for _ in range(2):
+                await producer.send("orders", b"." * 12_000, partition=1)
+                await turns(10)
+            sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=1))
+            # A sixteenth of delivery_timeout_ms is 7.5 s.
+            await asyncio.sleep(7)
+            assert not sending.done()
+            await asyncio.sleep(1)
+            assert sending.done()
+            await cluster.brokers[1].start()
