@@ -39,14 +39,17 @@ class Frozen:
             """Raise FrozenInstanceError."""
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def __getstate__(self) -> list[Any]:
-        """Return the fields' values, for copies and pickles."""
-        return [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+    def __getstate__(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return the fields' values, and the attributes that a plain subclass has added, for copies and pickles."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)], getattr(self, "__dict__", {})  # type: ignore[arg-type]
 
-    def __setstate__(self, state: list[Any]) -> None:
-        """Set the fields' values."""
-        for field, value in zip(dataclasses.fields(self), state, strict=True):  # type: ignore[arg-type]
+    def __setstate__(self, state: tuple[list[Any], dict[str, Any]]) -> None:
+        """Set the fields' values, and the attributes."""
+        values, added = state
+        for field, value in zip(dataclasses.fields(self), values, strict=True):  # type: ignore[arg-type]
             object.__setattr__(self, field.name, value)
+        for name, value in added.items():
+            object.__setattr__(self, name, value)
 
 
 class OptionsSignature:

@@ -14,7 +14,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from aioproducer import ConfigError, ProducerConfig
+from aioproducer import ConfigError, Producer, ProducerConfig
 from aioproducer.config import OPTIONS
 from aioproducer.endpoint_options import EndpointOptions
 from aioproducer.option_names import hide_secrets, keyword_options
@@ -53,6 +53,24 @@ def test_the_checks_of_a_subclass_are_made() -> None:
     assert Acknowledged(acks=1).acks == 1
     with pytest.raises(ConfigError, match="not allowed here"):
         Acknowledged(acks=0)
+
+
+class Owned(ProducerConfig):
+    """Adds an attribute."""
+
+    owner: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "owner", "billing")
+
+
+def test_a_copy_has_the_attributes_that_a_subclass_adds() -> None:
+    """A producer copies its config if it chooses the client id."""
+    made = Owned(linger_ms=5)
+    for copied in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made)), Producer(made).config):
+        assert isinstance(copied, Owned)
+        assert (copied.owner, copied.linger_ms) == ("billing", 5)
 
 
 class Named(ProducerConfig):
