@@ -1,4 +1,4 @@
-"""What the Sender does when the timer of its batches rings: it drains those that have lingered, and closes those that are too old."""
+"""Batches that leave or close though no record, answer or metadata comes, and sends that wait for their memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 from whole import jumping, running, turns
 
+from aioproducer import CircuitBreakManager, TopicPartition
 from aioproducer.testing import FakeCluster
 
 
@@ -39,4 +40,51 @@ async def test_a_batch_that_is_too_old_for_more_records_gives_memory_to_the_send
             assert not sending.done()
             await asyncio.sleep(1)
             assert sending.done()
+            await cluster.brokers[1].start()
+
+
+class MutedByHand:
+    """Is a circuit breaker that mutes nothing by itself."""
+
+    def __init__(self) -> None:
+        self.manager: CircuitBreakManager
+
+    def configure(self, _options: object) -> None:
+        """Take none."""
+
+    def set_circuit_break_manager(self, manager: CircuitBreakManager) -> None:
+        self.manager = manager
+
+    def on_send(self, _context: object) -> bool:
+        return True
+
+    def on_complete(self, _context: object, _partition: TopicPartition, _error: Exception | None) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+@jumping
+async def test_a_partition_that_is_muted_gives_memory_to_the_sends_that_wait() -> None:
+    """Its open batch closes, and no answer or timer has to come first."""
+    breaker = MutedByHand()
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        options = {"buffer_memory": 40_000, "batch_max_size": 16_384, "circuit_breaker_class": breaker}
+        async with running(cluster, **options) as (_, producer):
+            for partition in range(3):
+                await producer.send_and_wait("orders", b"first", partition=partition)
+            await cluster.brokers[1].stop()
+            await producer.send("orders", b"open", partition=0)
+            for _ in range(2):
+                await producer.send("orders", b"." * 12_000, partition=1)
+                await turns(10)
+            sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=2))
+            await turns(100)
+            assert not sending.done()
+            breaker.manager.mute(TopicPartition("orders", 0))
+            await turns(10)
+            assert sending.done()
+            breaker.manager.unmute(TopicPartition("orders", 0))
             await cluster.brokers[1].start()
