@@ -6,7 +6,7 @@ import asyncio
 
 from whole import jumping, running, turns
 
-from aioproducer import CircuitBreakManager, TopicPartition
+from aioproducer import CircuitBreakManager, Producer, TopicPartition
 from aioproducer.testing import FakeCluster
 
 
@@ -41,6 +41,24 @@ async def test_a_batch_that_is_too_old_for_more_records_gives_memory_to_the_send
             await asyncio.sleep(1)
             assert sending.done()
             await cluster.brokers[1].start()
+
+
+@jumping
+async def test_batches_that_fail_for_a_refused_producer_id_give_memory_to_the_sends_that_wait() -> None:
+    """They were never sent, so no answer comes."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.delay("InitProducerId", 3, times=1)
+        cluster.fail("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", times=10)
+        async with Producer(**cluster.client_options, buffer_memory=40_000).running(wait=False) as producer:
+            await producer.partitions_for("orders")
+            deliveries = [await producer.send("orders", b"." * 12_000) for _ in range(3)]
+            sending = asyncio.create_task(producer.send("orders", b"." * 12_000))
+            await turns(100)
+            assert not sending.done()
+            await asyncio.sleep(4)
+            assert [str(delivery.exception())[:6] for delivery in deliveries] == ["orders"] * 3
+            assert sending.done()
 
 
 class MutedByHand:

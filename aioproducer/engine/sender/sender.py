@@ -477,6 +477,8 @@ class Sender:
         """
         for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
             self._completion.fail(batch, cause)
+        # Sends may wait for their memory.
+        self.turn()
 
 
 def _seal(batch: ProducerBatch, attributes: int, pool: BufferPool) -> None:
