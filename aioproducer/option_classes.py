@@ -1,13 +1,14 @@
 """Makes the classes whose fields are options: frozen dataclasses, without the methods that `dataclasses` compiles for each frozen class.
 
 Two methods that name the fields take three quarters of the time that such a class takes. `Frozen` has them for all. For type checkers,
-`option_class` is `dataclasses.dataclass`.
+`option_class` is `dataclasses.dataclass`. A constructor takes `**options`; `OptionsSignature` tells which.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Never
+import inspect
+from typing import TYPE_CHECKING, Any, Never, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ else:
         return dataclasses.dataclass(**arguments)
 
 
-__all__ = ["Frozen", "option_class"]
+__all__ = ["Frozen", "OptionsSignature", "Underivable", "option_class"]
 
 
 class Frozen:
@@ -38,11 +39,67 @@ class Frozen:
             """Raise FrozenInstanceError."""
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def __getstate__(self) -> list[Any]:
-        """Return the fields' values, for copies and pickles."""
-        return [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+    def __getstate__(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return the fields' values, and the attributes that a plain subclass has added, for copies and pickles."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)], getattr(self, "__dict__", {})  # type: ignore[arg-type]
 
-    def __setstate__(self, state: list[Any]) -> None:
-        """Set the fields' values."""
-        for field, value in zip(dataclasses.fields(self), state, strict=True):  # type: ignore[arg-type]
+    def __setstate__(self, state: tuple[list[Any], dict[str, Any]]) -> None:
+        """Set the fields' values, and the attributes."""
+        values, added = state
+        for field, value in zip(dataclasses.fields(self), values, strict=True):  # type: ignore[arg-type]
             object.__setattr__(self, field.name, value)
+        for name, value in added.items():
+            object.__setattr__(self, name, value)
+
+
+class OptionsSignature:
+    """Computes `__signature__` when it is asked for, of a constructor that takes `**options: Unpack[SomeTypedDict]`.
+
+    `inspect.signature` and `help` show each option with its default. The type is the one that the constructor takes, of which a field may
+    hold a converted value.
+    """
+
+    def __init__(self, init: Callable[..., None]) -> None:
+        self._init = init
+
+    def __get__(self, _instance: object, owner: type) -> inspect.Signature:
+        """Return the signature of `owner`, which has the constructor.
+
+        Raises:
+            AttributeError: `owner` derives from a class with this signature, and has a constructor of its own.
+        """
+        if owner.__init__ is not self._init:  # type: ignore[misc]
+            raise AttributeError("__signature__")
+        (options,) = get_args(get_type_hints(self._init)["options"])
+        defaults = {field.name: field.default for field in dataclasses.fields(owner)}
+        return inspect.Signature(
+            [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
+                for name, kind in get_type_hints(options).items()
+            ],
+            return_annotation=None,
+        )
+
+
+class Underivable:
+    """Holds the parameters of a dataclass, and refuses to derive another dataclass from it.
+
+    `dataclasses` asks each base whether it is frozen. The constructor that it would compile for a derived class holds every option as a
+    local variable, secrets among them, and the methods that return a changed config would lose the fields that it adds.
+    """
+
+    def __init__(self, config: type) -> None:
+        self._name = config.__name__
+        self._parameters = config.__dataclass_params__  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return any other parameter."""
+        return getattr(self._parameters, name)
+
+    @property
+    def frozen(self) -> bool:
+        """Raise TypeError."""
+        raise TypeError(
+            f"a dataclass cannot be derived from {self._name}: derive a plain class with a `__post_init__`, make a changed config by "
+            "`replace`, or have a class with a config as one of its fields"
+        )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aioproducer.broker_addresses import PROTOCOLS
 from aioproducer.errors import ConfigError
 from aioproducer.kerberos_options import KerberosOptions
-from aioproducer.option_classes import option_class
+from aioproducer.option_classes import OptionsSignature, Underivable, option_class
 from aioproducer.options import FLAG, Kind, option
 from aioproducer.secret import Secret, hide, is_reference
 from aioproducer.secure_kinds import PATH, SECRET, is_secret, plain_text, read_secret, read_text, type_name
@@ -238,7 +238,7 @@ SECURE_NAMES: Final = tuple(
 
 
 def hides_secrets(config: type[_Config]) -> type[_Config]:
-    """Return the class with a constructor that hides its secret arguments before any of them is checked."""
+    """Return the class with a constructor that hides its secret arguments before any of them is checked. No dataclass derives from it."""
     shown = {field.name for field in fields(config) if not is_secret(field.metadata["option"].kind)}
     init: Callable[..., None] = config.__init__
 
@@ -248,4 +248,6 @@ def hides_secrets(config: type[_Config]) -> type[_Config]:
         init(self, **options)
 
     config.__init__ = hiding  # type: ignore[assignment]
+    config.__signature__ = OptionsSignature(hiding)  # type: ignore[attr-defined]
+    config.__dataclass_params__ = Underivable(config)  # type: ignore[attr-defined]
     return config

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import inspect
 import pickle
+import pydoc
 import traceback
 from typing import Any
 
 import pydantic
 import pytest
 
-from aioproducer import ConfigError, ProducerConfig
+from aioproducer import ConfigError, Producer, ProducerConfig
 from aioproducer.config import OPTIONS
 from aioproducer.endpoint_options import EndpointOptions
 from aioproducer.option_names import hide_secrets, keyword_options
@@ -51,6 +53,53 @@ def test_the_checks_of_a_subclass_are_made() -> None:
     assert Acknowledged(acks=1).acks == 1
     with pytest.raises(ConfigError, match="not allowed here"):
         Acknowledged(acks=0)
+
+
+class Owned(ProducerConfig):
+    """Adds an attribute."""
+
+    owner: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "owner", "billing")
+
+
+def test_a_copy_has_the_attributes_that_a_subclass_adds() -> None:
+    """A producer copies its config if it chooses the client id."""
+    made = Owned(linger_ms=5)
+    for copied in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made)), Producer(made).config):
+        assert isinstance(copied, Owned)
+        assert (copied.owner, copied.linger_ms) == ("billing", 5)
+
+
+class Named(ProducerConfig):
+    """Has a constructor of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(client_id=name)
+
+
+def test_the_signature_names_each_option() -> None:
+    """Editors and `help` show what a config takes."""
+    shown = inspect.signature(ProducerConfig)
+    fields = {field.name: field.default for field in dataclasses.fields(ProducerConfig)}
+    assert {name: one.default for name, one in shown.parameters.items()} == fields
+    assert {one.kind for one in shown.parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert str(shown.parameters["linger_ms"]) == "linger_ms: Union[float, datetime.timedelta, Literal['auto']] = 0"
+    assert "acks: " in pydoc.render_doc(ProducerConfig)
+    assert inspect.signature(Acknowledged) == shown
+    assert str(inspect.signature(Named)) == "(name: 'str') -> 'None'"
+    assert Named("a").client_id == "a"
+
+
+@pytest.mark.parametrize(("frozen", "slots"), [(False, False), (True, False), (True, True)])
+def test_no_dataclass_is_derived(frozen: bool, slots: bool) -> None:
+    """Its constructor would hold secrets in variables, and `replace` would lose its fields."""
+    with pytest.raises(TypeError, match="a plain class with a `__post_init__`, make a changed config by `replace`"):
+        dataclasses.make_dataclass("Mine", [("extra", int, 0)], bases=(ProducerConfig,), kw_only=True, frozen=frozen, slots=slots)
+    assert dataclasses.replace(ProducerConfig(), linger_ms=5).linger_ms == 5
+    assert not ProducerConfig.__dataclass_params__.repr  # type: ignore[attr-defined]
 
 
 def test_a_field_of_a_pydantic_model() -> None:

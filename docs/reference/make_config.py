@@ -28,7 +28,9 @@ for times. `producer.config` shows what is in force. `config.replace(linger_ms=5
 `Producer(config, linger_ms=5)` takes it: options beside a config take precedence over the config's.
 
 Type checkers and editors know the options as `aioproducer.ProducerOptions`, which also serves as a field of a settings class. What such a class
-gives is passed on as `Producer(**settings)`.
+gives is passed on as `Producer(**settings)`. `inspect.signature(ProducerConfig)` and `help` show each option with its type and default. A
+plain class may derive from `ProducerConfig`, to check more in its `__post_init__`; a dataclass may not, as its constructor would hold secrets in
+variables: give it a field with the config.
 
 `ProducerConfig.from_mapping({"linger.ms": "5"})` takes Java's names, which are ours with dots for underscores unless the table says
 otherwise, and librdkafka's, with their values and units; librdkafka's `compression.level` is that of the codec which is chosen.

@@ -247,6 +247,8 @@ class ProducerCircuitBreakManager:
         self._partition_queues.mute(queue)
         # The pending sends of the partition are appended to another one or refused, depending on the keyed policy.
         self._admission.notify(queue)
+        # Its open batch has closed and given back bytes, for which others may wait.
+        self._turn()
         self._tell(queue, circuit.state, circuit.interval, circuit.cause)
 
     def _probe(self, queue: PartitionQueue) -> None:

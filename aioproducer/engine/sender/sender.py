@@ -189,7 +189,9 @@ class Sender:
         # Otherwise the timer stays due and fires again.
         if not self._least:
             self._partition_queues.wake(now)
-            if self.drain_all() and self._pool.has_waiting:
+            self.drain_all()
+            # A batch that closes because of its age gives back bytes, too, also while its broker takes no batch.
+            if self._pool.has_waiting:
                 self.turn()
 
     # Draining
@@ -475,6 +477,8 @@ class Sender:
         """
         for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
             self._completion.fail(batch, cause)
+        # Sends may wait for their memory.
+        self.turn()
 
 
 def _seal(batch: ProducerBatch, attributes: int, pool: BufferPool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from aioproducer.core.backoff import Backoff
 from aioproducer.engine.transactions.coordinator_lookups import PATIENCE, CoordinatorLookups
 from aioproducer.errors import BrokerError, KafkaError, ProtocolError, TransactionTimeout, TransportError, broker_error
-from aioproducer.wire.api import NAMES, negotiate
+from aioproducer.wire.api import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -159,7 +159,7 @@ class CoordinatorCalls:
             BrokerError: the answer is an error, or the broker does not know the request.
         """
         connection = await node.control.connected(PATIENCE)
-        if negotiate(exchange.key, connection.versions) is None:
+        if exchange.key not in connection.agreed:
             raise broker_error("UNSUPPORTED_VERSION", f"{node.where} knows no {NAMES[exchange.key]} of a version that this client speaks")
         answer = await node.call(exchange.key, exchange.body, timeout=self._request_timeout, patience=PATIENCE, newest=exchange.newest)
         try:
