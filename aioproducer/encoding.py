@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import SerializationError
-from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, failure, finish, mistyped, serialize
+from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, failure, serialize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,21 +15,6 @@ if TYPE_CHECKING:
     from aioproducer.model import Headers
 
 __all__ = ["BYTES", "Encoding", "Encodings"]
-
-
-class Watch(Protocol):
-    """Times the serializers: `SlowCallbacks`."""
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """Return the clock that it reads."""
-
-    @property
-    def slow_after(self) -> float:
-        """Return the seconds after which a call is slow."""
-
-    def note(self, kind: str, seconds: float) -> None:
-        """Note how long a call took."""
 
 
 class Encoding:
@@ -44,12 +29,13 @@ class Encoding:
         topic, key, value: as given; preparation replaces the steps of two-phase serializers.
         is_prepared: records can be encoded now.
         is_two_phase: a serializer has to be prepared.
-        encode_simple: returns the bytes of a value, where there is a plain function of it and keys are bytes; None: there is not. Called
-            with the topic, the value and the `SlowCallbacks` of the producer, for the fast path in plain Python.
+        simple: the serializer, where it is a plain function of the value and keys are bytes; None: it is not. The fast path in plain
+            Python calls it without the checks that other steps need.
+        kind: the class of which each value must be an instance; None: any.
         fast: what the compiled fast path has made of the steps; None: nothing yet.
     """
 
-    __slots__ = ("_encoders", "encode_simple", "fast", "is_prepared", "is_two_phase", "key", "topic", "value")
+    __slots__ = ("_encoders", "fast", "is_prepared", "is_two_phase", "key", "kind", "simple", "topic", "value")
 
     def __init__(self, topic: str, key: Step, value: Step) -> None:
         self.topic: str = topic
@@ -59,7 +45,8 @@ class Encoding:
         self.is_two_phase: bool = key.serializer is not None or value.serializer is not None
         self.is_prepared: bool = not self.is_two_phase
         is_simple = key is AS_BYTES and value.function is not None and value.shape == OF_VALUE
-        self.encode_simple: Callable[[str, Any, Watch], bytes] | None = _simple(value) if is_simple else None
+        self.simple: Callable[..., Any] | None = value.function if is_simple else None
+        self.kind: type | None = value.kind
         self._encoders: list[Encoder[Any]] = []
 
     @property
@@ -122,28 +109,6 @@ class Encoding:
 
     def __repr__(self) -> str:
         return f"<Encoding for {self.topic!r}{'' if self.is_prepared else ': not prepared'}>"
-
-
-def _simple(step: Step) -> Callable[[str, Any, Watch], bytes]:
-    """Return a function that does for a value, which is not None, what `serialize` does, in fewer calls."""
-    function, shape, kind, _ = step
-    assert function is not None
-
-    def encode(topic: str, value: Any, watch: Watch) -> bytes:
-        if kind is not None and type(value) is not kind and not isinstance(value, kind):
-            raise mistyped("value", kind, topic, value)
-        clock = watch.clock
-        began = clock()
-        try:
-            encoded = function(value)
-        except Exception as error:
-            watch.note("value_serializer", clock() - began)
-            raise failure("value", topic, value, error) from error
-        if clock() - began > watch.slow_after:
-            watch.note("value_serializer", clock() - began)
-        return encoded if type(encoded) is bytes else finish("value", shape, topic, (), encoded)[0]
-
-    return encode
 
 
 def _is_stale(encoder: Encoder[Any]) -> bool:

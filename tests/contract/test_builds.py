@@ -497,6 +497,23 @@ async def test_only_a_slow_serializer_is_named(build: Any, what: str, caplog: py
             assert message.startswith(f"{what}_serializer held the event loop for ")
 
 
+@on_both
+@pytest.mark.asyncio
+async def test_an_encoded_record_is_counted_once(build: Any) -> None:
+    """Also one that did not fit into the open batch: the loop budget reads the clock after so many records."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", 1)
+        options: Any = {"value_serializer": lambda value: value, "batch_size": 1_000}
+        async with producer_on(build)(**cluster.client_options, **options, linger_ms=1_000) as producer:
+            await producer.send("orders", b"opens a batch")
+            await producer.flush()
+            producer.send_nowait("orders", b"is the first of its iteration")
+            before = producer._fast_path.taken
+            for _ in range(10):
+                producer.send_nowait("orders", b"v" * 400)
+            assert producer._fast_path.taken == before + 10
+
+
 @pytest.mark.asyncio
 async def test_headers_are_refused_where_the_format_has_none() -> None:
     """The send raises when the message format has no headers, also when a batch is already open."""

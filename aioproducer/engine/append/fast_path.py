@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.encoding import BYTES
 from aioproducer.named_tuples import NamedTuple
+from aioproducer.serializers import OF_VALUE, failure, finish, mistyped
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,7 +32,6 @@ here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 
 SLICE_BYTES: Final = 98_304
 # Records that one task sends before it waits for the event loop, regardless of their bytes.
 SLICE_RECORDS: Final = 512
-_PLAIN_KEYS: Final = (type(None), bytes)
 
 
 class Begun(NamedTuple):
@@ -64,26 +64,28 @@ class FastPath:
         make_room: returns the partition with bytes left for a plain record that did not fit; None: the record takes the slow path.
             Without a routing as its first argument, that is the partition that did not take it.
         encodings: how keys and values become bytes by the options, by topic; None: they are bytes.
-        watch: times the serializers.
+        watch: times the serializers; `clock` and `slow_after` are its own, where they are read for each record.
         begun: the record that the last call encoded, and left to the slow path; None: there is none.
         slowly: called for every send that is not fast, with the arguments of `send`.
         now: called like `slowly`, for sends that must not wait.
     """
 
     __slots__ = (
+        "_watch",
         "begun",
+        "clock",
         "encodings",
         "fast",
         "goes_on",
         "here",
         "make_room",
         "now",
+        "slow_after",
         "slowly",
         "taken",
         "takes_headers",
         "tick",
         "turn_ms",
-        "watch",
     )
 
     def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
@@ -96,10 +98,22 @@ class FastPath:
         self.goes_on: Callable[[], bool] = lambda: True
         self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Any] = lambda _routing, _queue, _key, _value: None
         self.encodings: dict[str, Encoding] | None = None
-        self.watch: SlowCallbacks
+        self._watch: SlowCallbacks
+        self.clock: Callable[[], float]
+        self.slow_after: float
         self.begun: Begun | None = None
         self.slowly: Callable[..., Awaitable[Delivery]] = slowly
         self.now: Callable[..., Delivery]
+
+    @property
+    def watch(self) -> SlowCallbacks:
+        """Return what times the serializers."""
+        return self._watch
+
+    @watch.setter
+    def watch(self, watch: SlowCallbacks) -> None:
+        self._watch = watch
+        self.clock, self.slow_after = watch.clock, watch.slow_after
 
     def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
         """Append a record of bytes to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
@@ -139,28 +153,39 @@ class FastPath:
                 return None
         except (TypeError, RuntimeError):
             return None
-        if (
-            encoding is None
-            or (encode := encoding.encode_simple) is None
-            or value is None
-            or type(key) not in _PLAIN_KEYS
-            or self.taken >= SLICE_RECORDS
-        ):
+        if encoding is None or (encode := encoding.simple) is None or value is None or (key is not None and type(key) is not bytes):
             return self._append_any(topic, value, key, headers, encoding)
-        encoded = encode(topic, value, self.watch)
+        # What `serialize` does with a plain function of the value.
+        kind = encoding.kind
+        if kind is not None and type(value) is not kind and not isinstance(value, kind):
+            raise mistyped("value", kind, topic, value)
+        clock = self.clock
+        began = clock()
+        try:
+            encoded = encode(value)
+        except Exception as error:
+            self._watch.note("value_serializer", clock() - began)
+            raise failure("value", topic, value, error) from error
+        seconds = clock() - began
+        if seconds > self.slow_after:
+            self._watch.note("value_serializer", seconds)
         # What `append` does with bytes: another call would cost a tenth of the send.
         try:
             routing = self.fast[topic]
             queue = routing.sticky if key is None else routing.by_key.get(key) or routing.by_key.place(key)
             now_ms = self.turn_ms or self.tick()
-            self.taken += 1
-            delivery: Delivery | None = queue.open.append(now_ms, key, encoded)
+            delivery: Delivery | None = queue.open.append(now_ms, key, encoded) if self.taken < SLICE_RECORDS else None
         except (KeyError, AttributeError):
             delivery = None
-        return delivery if delivery is not None else self._append_again(topic, value, key, encoded)
+        if delivery is None:
+            return self._append_again(topic, value, key, encoded)
+        self.taken += 1
+        return delivery
 
-    def _append_again(self, topic: str, value: Any, key: Any, encoded: bytes) -> Delivery | None:
-        """Append an encoded record that did not fit, where there is room."""
+    def _append_again(self, topic: str, value: Any, key: Any, encoded: Any) -> Delivery | None:
+        """Append an encoded record that its open batch did not take: where there is room, once it is bytes, and if the iteration goes on."""
+        if type(encoded) is not bytes:
+            encoded, _ = finish("value", OF_VALUE, topic, (), encoded)
         delivery = FastPath.append(self, topic, encoded, key, None, None, ())
         if delivery is None:
             self.begun = Begun((topic, value, key), encoded, key, ())
@@ -174,7 +199,7 @@ class FastPath:
             return FastPath.append(self, topic, value, key, None, None, ())
         if encoding is None or not encoding.is_current():
             return None
-        encoded, encoded_key, changed = encoding.encode(topic, value, key, () if headers is None else headers, self.watch.call)
+        encoded, encoded_key, changed = encoding.encode(topic, value, key, () if headers is None else headers, self._watch.call)
         delivery = None if changed else FastPath.append(self, topic, encoded, encoded_key, None, None, ())
         if delivery is None:
             self.begun = Begun((topic, value, key), encoded, encoded_key, changed)
