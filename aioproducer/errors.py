@@ -42,7 +42,9 @@ codes that refresh metadata.
 from __future__ import annotations
 
 import enum
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
+
+from aioproducer.named_tuples import NamedTuple
 
 __all__ = [
     "AuthenticationFailed",
