@@ -32,6 +32,7 @@ here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 
 SLICE_BYTES: Final = 98_304
 # Records that one task sends before it waits for the event loop, regardless of their bytes.
 SLICE_RECORDS: Final = 512
+_PLAIN_KEYS: Final = (type(None), bytes)
 
 
 class Begun(NamedTuple):
@@ -127,15 +128,22 @@ class FastPath:
             queue = routing.sticky if key is None else routing.by_key.get(key) or routing.by_key.place(key)
             now_ms = self.turn_ms or self.tick()
             self.taken = taken = self.taken + 1
-            delivery: Delivery | None = queue.open.append(now_ms, key, value) if taken <= SLICE_RECORDS or self.goes_on() else None
+            delivery: Delivery | None = queue.open.append(now_ms, key, value) if taken <= SLICE_RECORDS else None
             if delivery is None:
-                queue = self.make_room(routing, queue, key, value)
-                if queue is not None:
-                    delivery = queue.open.append(now_ms, key, value)
+                delivery = self._append_further(routing, queue, key, value)
         # RuntimeError: no loop runs in this thread (Python 3.12).
         except (KeyError, TypeError, AttributeError, RuntimeError):
             return None
         return delivery
+
+    def _append_further(self, routing: Any, queue: Any, key: bytes | None, value: bytes | None) -> Delivery | None:
+        """Append a record beyond `SLICE_RECORDS`, or one that the open batch did not take, if this iteration goes on and there is room."""
+        if self.taken > SLICE_RECORDS and self.goes_on():
+            delivery: Delivery | None = queue.open.append(self.turn_ms, key, value)
+            if delivery is not None:
+                return delivery
+        queue = self.make_room(routing, queue, key, value)
+        return None if queue is None else queue.open.append(self.turn_ms, key, value)
 
     def append_encoded(
         self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
@@ -153,28 +161,15 @@ class FastPath:
                 return None
         except (TypeError, RuntimeError):
             return None
-        if encoding is None or (encode := encoding.simple) is None or value is None or (key is not None and type(key) is not bytes):
+        if encoding is None or encoding.simple is None or value is None or type(key) not in _PLAIN_KEYS or self.taken >= SLICE_RECORDS:
             return self._append_any(topic, value, key, headers, encoding)
-        # What `serialize` does with a plain function of the value.
-        kind = encoding.kind
-        if kind is not None and type(value) is not kind and not isinstance(value, kind):
-            raise mistyped("value", kind, topic, value)
-        clock = self.clock
-        began = clock()
-        try:
-            encoded = encode(value)
-        except Exception as error:
-            self._watch.note("value_serializer", clock() - began)
-            raise failure("value", topic, value, error) from error
-        seconds = clock() - began
-        if seconds > self.slow_after:
-            self._watch.note("value_serializer", seconds)
+        encoded = self._encode(topic, value, encoding.simple, encoding.kind)
         # What `append` does with bytes: another call would cost a tenth of the send.
         try:
             routing = self.fast[topic]
-            queue = routing.sticky if key is None else routing.by_key.get(key) or routing.by_key.place(key)
+            queue = routing.sticky if key is None else routing.by_key[key]
             now_ms = self.turn_ms or self.tick()
-            delivery: Delivery | None = queue.open.append(now_ms, key, encoded) if self.taken < SLICE_RECORDS else None
+            delivery: Delivery | None = queue.open.append(now_ms, key, encoded)
         except (KeyError, AttributeError):
             delivery = None
         if delivery is None:
@@ -182,10 +177,24 @@ class FastPath:
         self.taken += 1
         return delivery
 
-    def _append_again(self, topic: str, value: Any, key: Any, encoded: Any) -> Delivery | None:
-        """Append an encoded record that its open batch did not take: where there is room, once it is bytes, and if the iteration goes on."""
-        if type(encoded) is not bytes:
-            encoded, _ = finish("value", OF_VALUE, topic, (), encoded)
+    def _encode(self, topic: str, value: Any, function: Callable[[Any], Any], kind: type | None) -> bytes:
+        """Return the bytes of a value, which is not None, as `serialize` does, by a plain function of it."""
+        if kind is not None and type(value) is not kind and not isinstance(value, kind):
+            raise mistyped("value", kind, topic, value)
+        clock = self.clock
+        began = clock()
+        try:
+            encoded = function(value)
+        except Exception as error:
+            self._watch.note("value_serializer", clock() - began)
+            raise failure("value", topic, value, error) from error
+        seconds = clock() - began
+        if seconds > self.slow_after:
+            self._watch.note("value_serializer", seconds)
+        return encoded if type(encoded) is bytes else finish("value", OF_VALUE, topic, (), encoded)[0]
+
+    def _append_again(self, topic: str, value: Any, key: Any, encoded: bytes) -> Delivery | None:
+        """Append an encoded record that its open batch did not take, where there is room."""
         delivery = FastPath.append(self, topic, encoded, key, None, None, ())
         if delivery is None:
             self.begun = Begun((topic, value, key), encoded, key, ())
