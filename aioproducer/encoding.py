@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -109,10 +108,7 @@ class Encoding:
         try:
             encoder = await step.serializer.prepare(self.topic)
             function = encoder.encode
-        except (Exception, asyncio.CancelledError) as error:
-            # If nothing has cancelled this task, the serializer awaited something of its own that was cancelled.
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
+        except Exception as error:
             cause = failure(what, self.topic, None, error)
             told = str(cause).replace(" on a NoneType for ", " while it was prepared for ")
             raise SerializationError(told) from error
@@ -148,12 +144,6 @@ def _simple(step: Step) -> Callable[[str, Any, Watch], bytes]:
         return encoded if type(encoded) is bytes else finish("value", shape, topic, (), encoded)[0]
 
     return encode
-
-
-def _is_cancelled() -> bool:
-    """Return whether the current task was cancelled, by its owner or a time-out."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def _is_stale(encoder: Encoder[Any]) -> bool:

@@ -161,7 +161,7 @@ def mistyped(what: str, kind: type, topic: str, value: object) -> SerializationE
     return SerializationError(f"{what} for {topic!r} is {type(value).__name__}, not {kind.__name__}, which `topic({what}=...)` names")
 
 
-def failure(what: str, topic: str, value: object, error: BaseException) -> SerializationError:
+def failure(what: str, topic: str, value: object, error: Exception) -> SerializationError:
     """Return the error of a serializer that raised."""
     return SerializationError(f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}")
 
@@ -183,7 +183,7 @@ def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) ->
     raise SerializationError(f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes{advice}")
 
 
-def _place(error: BaseException) -> str:
+def _place(error: Exception) -> str:
     """Return the place where a serializer raised. The error's own text is left out: it may have the value. It is in `__cause__`."""
     frames = traceback.extract_tb(error.__traceback__)
     filename = frames[-1].filename.replace("\\", "/")
