@@ -35,10 +35,10 @@ P = TypeVar("P", bound="tuple[str, int]")
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
-    K = DefaultingTypeVar("K", default=bytes)
+    K_contra = DefaultingTypeVar("K_contra", default=bytes, contravariant=True)
     V_contra = DefaultingTypeVar("V_contra", default=bytes, contravariant=True)
 else:
-    K = TypeVar("K")
+    K_contra = TypeVar("K_contra", contravariant=True)
     V_contra = TypeVar("V_contra", contravariant=True)
 
 
@@ -64,13 +64,13 @@ class AnyDeliveries(Protocol):
         """Return first and last offset of the records acknowledged by now, by partition."""
 
 
-class AnyTopic(Protocol[K, V_contra]):
+class AnyTopic(Protocol[K_contra, V_contra]):
     """Has the calls of a `Topic`, which documents them. A `RecordingProducer` makes others of this type."""
 
     async def send(
         self,
         value: V_contra | None = None,
-        key: K | None = None,
+        key: K_contra | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
         headers: HeadersLike = (),
@@ -80,7 +80,7 @@ class AnyTopic(Protocol[K, V_contra]):
     async def send_and_wait(
         self,
         value: V_contra | None = None,
-        key: K | None = None,
+        key: K_contra | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
         headers: HeadersLike = (),
@@ -90,7 +90,7 @@ class AnyTopic(Protocol[K, V_contra]):
     def send_nowait(
         self,
         value: V_contra | None = None,
-        key: K | None = None,
+        key: K_contra | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
         headers: HeadersLike = (),
@@ -98,7 +98,7 @@ class AnyTopic(Protocol[K, V_contra]):
         """Queue one record without waiting. Returns its delivery."""
 
     async def send_many(
-        self, records: Iterable[V_contra | Record[K, V_contra] | None] | AsyncIterable[V_contra | Record[K, V_contra] | None]
+        self, records: Iterable[V_contra | Record[K_contra, V_contra] | None] | AsyncIterable[V_contra | Record[K_contra, V_contra] | None]
     ) -> AnyDeliveries:
         """Queue many records. Returns their deliveries."""
 
@@ -109,7 +109,7 @@ class AnyTopic(Protocol[K, V_contra]):
         """Wait until the topic is known and its serializers are prepared."""
 
 
-class AnyProducer(Protocol[K, V_contra]):
+class AnyProducer(Protocol[K_contra, V_contra]):
     """Has the calls of a `Producer` that programs make. Their contracts are those of `Producer`."""
 
     @property
@@ -129,7 +129,7 @@ class AnyProducer(Protocol[K, V_contra]):
         self,
         topic: str,
         value: V_contra | None = None,
-        key: K | None = None,
+        key: K_contra | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
         headers: HeadersLike = (),
@@ -140,7 +140,7 @@ class AnyProducer(Protocol[K, V_contra]):
         self,
         topic: str,
         value: V_contra | None = None,
-        key: K | None = None,
+        key: K_contra | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
         headers: HeadersLike = (),
@@ -151,7 +151,7 @@ class AnyProducer(Protocol[K, V_contra]):
         self,
         topic: str,
         value: V_contra | None = None,
-        key: K | None = None,
+        key: K_contra | None = None,
         partition: PartitionNumber | None = None,
         timestamp_ms: TimestampMs | None = None,
         headers: HeadersLike = (),
@@ -159,18 +159,20 @@ class AnyProducer(Protocol[K, V_contra]):
         """Queue one record without waiting. Returns its delivery."""
 
     async def send_many(
-        self, topic: str, records: Iterable[V_contra | Record[K, V_contra] | None] | AsyncIterable[V_contra | Record[K, V_contra] | None]
+        self,
+        topic: str,
+        records: Iterable[V_contra | Record[K_contra, V_contra] | None] | AsyncIterable[V_contra | Record[K_contra, V_contra] | None],
     ) -> AnyDeliveries:
         """Queue many records. Returns their deliveries."""
 
     @overload
-    def topic(self, name: str) -> AnyTopic[K, V_contra]: ...
+    def topic(self, name: str) -> AnyTopic[K_contra, V_contra]: ...
 
     @overload
     def topic(self, name: str, *, key: KindOf[T]) -> AnyTopic[T, V_contra]: ...
 
     @overload
-    def topic(self, name: str, *, value: KindOf[U]) -> AnyTopic[K, U]: ...
+    def topic(self, name: str, *, value: KindOf[U]) -> AnyTopic[K_contra, U]: ...
 
     @overload
     def topic(self, name: str, *, key: KindOf[T], value: KindOf[U]) -> AnyTopic[T, U]: ...

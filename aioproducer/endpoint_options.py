@@ -6,15 +6,13 @@ Names are Java's with underscores; what Java has no name for is named after libr
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aioproducer.errors import ConfigError
 from aioproducer.option_classes import Frozen, option_class
 from aioproducer.options import FLAG, Kind, number, option
+from aioproducer.secret import Secret
 from aioproducer.secure_kinds import PATH, SECRET, TEXT, read_secret, read_text, type_name
-
-if TYPE_CHECKING:
-    from aioproducer.secret import Secret
 
 __all__ = ["ALGORITHMS", "RETRIEVERS", "EndpointOptions"]
 

@@ -43,8 +43,15 @@ Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = Sequence[Header]
 # Headers as `send` takes them; a string is UTF-8. Interceptors and serializers get them as `Headers`.
 HeadersLike: TypeAlias = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
-K = TypeVar("K")
-V = TypeVar("V")
+# A record may be sent wherever one of a more general type may. Without a key it fits any type of keys (PEP 696).
+if typing.TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultingTypeVar
+
+    K_co = DefaultingTypeVar("K_co", covariant=True, default=typing.Never)
+    V_co = DefaultingTypeVar("V_co", covariant=True, default=typing.Never)
+else:
+    K_co = TypeVar("K_co", covariant=True)
+    V_co = TypeVar("V_co", covariant=True)
 
 
 class TimestampType(enum.IntEnum):
@@ -181,11 +188,11 @@ class ConsumerGroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
-class Record(typing.NamedTuple, Generic[K, V]):
+class Record(typing.NamedTuple, Generic[K_co, V_co]):
     """Holds a record for `send_many` that is more than a value (Java's `ProducerRecord`). The fields are arguments of `send`."""
 
-    value: V | None = None
-    key: K | None = None
+    value: V_co | None = None
+    key: K_co | None = None
     partition: PartitionNumber | None = None
     timestamp_ms: TimestampMs | None = None
     headers: HeadersLike = ()

@@ -219,7 +219,9 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
         if isinstance(value, (str, bytes, bytearray)) or not (value is None or shape(value)):
             given = repr(value) if isinstance(value, str) else type(value).__name__
             raise ConfigError(f"{name} must be callable, not {given}")
-        if inspect.iscoroutinefunction(value):
+        # An object that can be called has the function in its class.
+        called = getattr(type(value), "__call__", None)  # noqa: B004
+        if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(called):
             advice = "await in your code, before `send`" if name.endswith("_serializer") else "it is called between two steps of the loop"
             raise ConfigError(f"{name} must be a plain function, not a coroutine function: {advice}")
         return value

@@ -30,7 +30,7 @@ from aioproducer.model import Compression, FlushSummary, HeadersLike, Health, Pa
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
 from aioproducer.options import DEFAULT_PREFIX
-from aioproducer.producer_options import ProducerArguments, SerializerOf
+from aioproducer.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
 from aioproducer.timestamp_conversion import seconds_of
@@ -77,7 +77,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
     def __init__(self: Producer[bytes, bytes], config: None = None, **options: Unpack[ProducerArguments]) -> None: ...
 
     @overload
-    def __init__(self: Producer[K, V], config: ProducerConfig | None = None, **options: Unpack[ProducerArguments]) -> None: ...
+    def __init__(self, config: ProducerConfig | None = None, **options: Unpack[ProducerArguments]) -> None: ...
 
     @overload
     def __init__(
@@ -106,6 +106,10 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         value_serializer: SerializerOf[V],
         **options: Unpack[ProducerArguments],
     ) -> None: ...
+
+    # Options of a settings class or a file, whose serializers are not known: `Producer(**settings.kafka)`.
+    @overload
+    def __init__(self: Producer[Any, Any], config: ProducerConfig | None = None, **options: Unpack[AllProducerArguments]) -> None: ...
 
     def __init__(
         self,
@@ -139,7 +143,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         self._unstarted: Runtime | None = None
 
     @classmethod
-    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Any) -> Self:
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Unpack[AllProducerArguments]) -> Self:
         """Return a producer with the options of environment variables, as `ProducerConfig.from_env` reads them.
 
         Args:

@@ -14,7 +14,15 @@ from aioproducer.failed_record import FailedRecord
 from aioproducer.interfaces import Dialer, Resolver, Serializer
 from aioproducer.model import Acks, CircuitEvent, Compression, Headers
 
-__all__ = ["OptionsWithoutSerializers", "ProducerArguments", "ProducerOptions", "RecordingArguments", "SerializerOf"]
+__all__ = [
+    "AllProducerArguments",
+    "AllRecordingArguments",
+    "OptionsWithoutSerializers",
+    "ProducerArguments",
+    "ProducerOptions",
+    "RecordingArguments",
+    "SerializerOf",
+]
 
 T = TypeVar("T")
 
@@ -167,3 +175,11 @@ class RecordingArguments(OptionsWithoutSerializers, total=False):
     partitions: Mapping[str, int] | None
     dialer: object
     resolver: object
+
+
+class AllProducerArguments(ProducerArguments, ProducerOptions, total=False):
+    """Holds what `Producer` takes by name. The types of keys and values cannot be inferred from these serializers."""
+
+
+class AllRecordingArguments(RecordingArguments, ProducerOptions, total=False):
+    """Holds what `RecordingProducer` takes by name."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar
 
+from aioproducer.config import ProducerConfig
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position, PreparedTransaction
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
 from aioproducer.transaction_runs import RunsTransactions
 
 if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig
     from aioproducer.engine.runtime import Runtime
 
 __all__ = ["TransactionCalls"]

@@ -91,7 +91,7 @@ def adapt(function: Callable[..., bytes] | Serializer[Any] | None) -> Step:
     if is_two_phase(function):
         return Step(shape=WITH_HEADERS, serializer=function)  # type: ignore[arg-type]
     assert callable(function)
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         raise ConfigError(f"a serializer is a plain function; {function!r} is a coroutine function. Await before `send`.")
     try:
         inspect.signature(function).bind(b"value")

@@ -5,20 +5,16 @@ Names are Java's with underscores; what Java has no name for is named after libr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from aioproducer.errors import ConfigError
 from aioproducer.msk_options import MskOptions
 from aioproducer.option_classes import option_class
 from aioproducer.options import Kind, Yielding, number, option
 from aioproducer.sasl_extensions import extension_fault
+from aioproducer.secret import NotText, Secret
 from aioproducer.secure_kinds import TOKEN, type_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aioproducer.secret import NotText, Secret
 
 __all__ = ["TokenOptions"]
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from aioproducer.config import ProducerConfig
 from aioproducer.encoding import BYTES, Encoding
 from aioproducer.engine.append.chosen_build import FastPath
 from aioproducer.engine.delivery.chosen_build import Delivery
@@ -16,7 +17,6 @@ from aioproducer.record_validation import check_topic
 from aioproducer.value_types import KindOf, encoding_of
 
 if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig
     from aioproducer.engine.runtime import Runtime
 
 __all__ = ["Topic", "TopicCalls"]

@@ -9,7 +9,7 @@ import dataclasses
 from datetime import timedelta
 from typing import TypedDict, assert_type
 
-from aioproducer import AnyProducer, AnyTopic, Encoder, Producer, ProducerConfig, Record, Topic, string_serializer
+from aioproducer import AnyProducer, AnyTopic, Encoder, Producer, ProducerConfig, ProducerOptions, Record, Topic, string_serializer
 from aioproducer.testing import RecordingProducer
 from aioproducer.testing.recorded_topic import RecordedTopic
 
@@ -50,6 +50,10 @@ async def mistakes() -> None:
     ProducerConfig(linger_msx=5)  # type: ignore[call-arg]
     ProducerConfig().replace(acks="some")  # type: ignore[arg-type]
     RecordingProducer(linger_msx=5)  # type: ignore[call-overload]
+    RecordingProducer.started(linger_msx=5)  # type: ignore[call-arg]
+    Producer.from_env(linger_msx=5)  # type: ignore[call-arg]
+    RecordingProducer.from_env("KAFKA_", acks="some")  # type: ignore[arg-type]
+    Producer(key_serializer=5)  # type: ignore[call-overload]
 
     orders = Producer(value_serializer=encoded)
     assert_type(orders, Producer[bytes, Order])
@@ -71,6 +75,26 @@ async def mistakes() -> None:
     async with orders.running(wait=False) as running:
         assert_type(running, Producer[bytes, Order])
     assert_type(await orders.run_in_transaction(lambda: orders.partitions_for("orders")), set[int])
+
+
+async def mistakes_of_configs_and_records(plain: Producer) -> None:
+    configured = Producer(plain.config, linger_ms=5)
+    assert_type(configured, Producer[bytes, bytes])
+    assert_type(RecordingProducer(plain.config), RecordingProducer[bytes, bytes])
+    await configured.send("orders", "value")  # type: ignore[arg-type]
+    named: Producer[str, Order] = Producer(plain.config)
+    await named.send("orders", Order(1), "key")
+    options: ProducerOptions = {"linger_ms": 5, "value_serializer": encoded}
+    await Producer(**options, dialer=None).send("orders", b"value")
+    await RecordingProducer(**options).send("orders", b"value")
+    assert_type(Producer.from_env("KAFKA_", **options, resolver=None), Producer[bytes, bytes])
+
+    record = Record(b"value", headers={"source": "shop"})
+    await plain.send_many("orders", [record, Record(b"value", b"key")])
+    await named.send_many("orders", [Record(Order(1))])
+    text = Record("value")
+    await plain.send_many("orders", [text])  # type: ignore[list-item]
+    await plain.send_many("orders", [Record("value")])  # type: ignore[arg-type]
 
 
 async def mistakes_of_topics(plain: Producer, orders: Producer[bytes, Order], recorded: RecordingProducer[bytes, Order]) -> None:

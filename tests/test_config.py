@@ -443,8 +443,13 @@ def test_functions_are_plain(name: str, advice: str) -> None:
     async def later(*_given: object) -> bytes:
         return b""
 
-    with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function: {advice}"):
-        config(**{name: later})
+    class Later:
+        async def __call__(self, *_given: object) -> bytes:
+            return b""
+
+    for given in (later, Later()):
+        with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function: {advice}"):
+            config(**{name: given})
 
 
 # Defaults that adapt, and the user's own values, which do not

@@ -87,7 +87,12 @@ async def _later(value: object) -> bytes:
     return b""
 
 
-@pytest.mark.parametrize("function", [_later, functools.partial(_later)], ids=["function", "partial"])
+class _Later:
+    async def __call__(self, value: object) -> bytes:
+        return b""
+
+
+@pytest.mark.parametrize("function", [_later, functools.partial(_later), _Later()], ids=["function", "partial", "object"])
 def test_a_coroutine_function_is_no_serializer(function: Any) -> None:
     """Said when the producer is made."""
     with pytest.raises(ConfigError, match="plain function"):

@@ -114,10 +114,19 @@ def test_hints_can_be_read_when_it_runs(name: str, function: Any) -> None:
     assert isinstance(get_type_hints(function), dict), name
 
 
+@pytest.mark.parametrize("module", [aioproducer, aioproducer.testing], ids=lambda module: module.__name__)
+def test_hints_of_classes_can_be_read_when_it_runs(module: Any) -> None:
+    """So can the attributes of each public class, those that it inherits among them."""
+    classes = [thing for thing in (getattr(module, name) for name in module.__all__) if inspect.isclass(thing)]
+    assert all(isinstance(get_type_hints(kind), dict) for kind in classes)
+
+
 # Types of the package that a public signature names and `aioproducer` does not export, with the reason.
 INTERNAL = {
     "ProduceRequestResult": "`Deliveries.add_one` is called by the engine",
     "ThreadBridge": "`Producer.from_thread` makes a `FromThread`",
+    "AllProducerArguments": "`Producer.from_env` takes its items by name; a settings class uses `ProducerOptions`",
+    "AllRecordingArguments": "the same of `RecordingProducer`",
     "Encoding": "`Producer.topic` makes a `Topic`",
     "DeliveryContext": "`Producer.create_batch` makes a `ReadyBatch`",
     "RecordedBatch": "a test's `ReadyBatch`",

@@ -51,6 +51,7 @@ _LAST_SEQUENCE: Final = 0x7FFF_FFFF
 _HEAD = Struct(">qiibI")
 # Attributes, last delta, base and max timestamp, producer id, epoch, sequence, count.
 _TAIL = Struct(">hiqqqhii")
+_NO_PAIR: Final = "a header is a pair of a string and bytes, a string or None"
 
 
 def encode_headers(headers: HeadersLike) -> bytes:
@@ -71,7 +72,7 @@ def encode_headers(headers: HeadersLike) -> bytes:
         try:
             key, value = header_
         except (TypeError, ValueError) as error:
-            raise SerializationError("a header is a pair of a string and bytes, a string or None") from error
+            raise SerializationError(_NO_PAIR) from error
         if not isinstance(key, str):
             raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
         # lone surrogates are written, because Java also writes the key as it is given
@@ -83,6 +84,9 @@ def encode_headers(headers: HeadersLike) -> bytes:
             value = bytes(memoryview(value))
             parts += (varint(len(value)), value)
         else:
+            # A string of two characters is no pair, although it can be unpacked.
+            if isinstance(header_, str):
+                raise SerializationError(_NO_PAIR)
             text = _encode_text(value)
             parts += (varint(len(text)), text)
     parts[0] = varint(count)

@@ -16,11 +16,8 @@ import socket
 import struct
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias, cast
 
 __all__ = ["FaultProxy", "Way"]
 

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from aioproducer.config import ProducerConfig
 from aioproducer.model import HeadersLike, PartitionNumber, Record, RecordMetadata, TimestampMs
 from aioproducer.record_validation import check_topic
 from aioproducer.testing.recorded import RecordedDeliveries, RecordedDelivery
 from aioproducer.value_types import KindOf, encoding_of
 
 if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig
     from aioproducer.encoding import Encoding
 
 __all__ = ["RecordedTopic", "RecordedTopics"]

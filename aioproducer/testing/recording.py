@@ -40,7 +40,7 @@ from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
 from aioproducer.options import DEFAULT_PREFIX
-from aioproducer.producer_options import RecordingArguments, SerializerOf
+from aioproducer.producer_options import AllRecordingArguments, RecordingArguments, SerializerOf
 from aioproducer.record_validation import check_batch, check_columns, check_partition, check_records
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend, hand_out
@@ -96,7 +96,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
     def __init__(self: RecordingProducer[bytes, bytes], config: None = None, **options: Unpack[RecordingArguments]) -> None: ...
 
     @overload
-    def __init__(self: RecordingProducer[K, V], config: ProducerConfig | None = None, **options: Unpack[RecordingArguments]) -> None: ...
+    def __init__(self, config: ProducerConfig | None = None, **options: Unpack[RecordingArguments]) -> None: ...
 
     @overload
     def __init__(
@@ -126,6 +126,12 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
         **options: Unpack[RecordingArguments],
     ) -> None: ...
 
+    # Options of a settings class or a file, whose serializers are not known: `Producer(**settings.kafka)`.
+    @overload
+    def __init__(
+        self: RecordingProducer[Any, Any], config: ProducerConfig | None = None, **options: Unpack[AllRecordingArguments]
+    ) -> None: ...
+
     def __init__(
         self,
         config: ProducerConfig | None = None,
@@ -153,14 +159,14 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
         self._preparation = asyncio.Lock()
 
     @classmethod
-    def started(cls, **options: Any) -> RecordingProducer[Any, Any]:
+    def started(cls, **options: Unpack[AllRecordingArguments]) -> RecordingProducer[Any, Any]:
         """Return a producer that already runs, for code that is given a producer in use. It belongs to the first loop that sends."""
         producer = cls(**options)
         producer._state = "running"
         return producer
 
     @classmethod
-    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Any) -> Self:
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Unpack[AllRecordingArguments]) -> Self:
         """Return a producer with the options of environment variables, as `Producer.from_env`."""
         return cls(ProducerConfig.from_env(prefix), **options)
 

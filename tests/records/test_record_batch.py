@@ -220,6 +220,7 @@ def test_headers_are_pairs_in_any_sequence(headers: Any) -> None:
     ([("secret",)], "pair"),
     ([("secret", b"1", b"2")], "pair"),
     ([5], "pair"),
+    (["ab"], "pair"),
     ([(b"secret", b"v")], "key is a string, not bytes"),
     ([(None, b"v")], "key is a string, not NoneType"),
     ([("k", "secret\ud800")], "value has characters that UTF-8 does not"),

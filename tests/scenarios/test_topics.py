@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Schema:
     """A two-phase serializer: its first phase takes `seconds` or raises, and a test makes its encoders stale."""
 
-    def __init__(self, seconds: float = 0.1, *errors: Exception) -> None:
+    def __init__(self, seconds: float = 0.1, *errors: BaseException) -> None:
         self.seconds = seconds
         self.errors = list(errors)
         self.prepared: list[str] = []
@@ -143,6 +143,20 @@ async def test_a_preparation_that_fails() -> None:
         assert not isinstance(plain, BaseException)
         await (await orders.send(3, partition=0))
         assert values(cluster) == [b"plain", b"2:3"]
+
+
+@jumping
+async def test_a_preparation_that_awaits_something_cancelled() -> None:
+    """Nobody cancelled the preparation itself: its sends fail, and the producer goes on."""
+    async with running() as (cluster, producer):
+        schema = Schema(0.1, asyncio.CancelledError("a request that several preparations share"))
+        orders = producer.topic("orders", value=schema)
+        with pytest.raises(
+            SerializationError, match="value_serializer Schema awaited something that was cancelled, while it was prepared for 'orders'"
+        ):
+            await orders.send(1, partition=0)
+        await (await orders.send(2, partition=0))
+        assert values(cluster) == [b"2:2"]
 
 
 @jumping

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from aioproducer.errors import SerializationError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -52,8 +54,23 @@ class Preparations:
                     is_over = True
                 except TimeoutError:
                     is_over = not self._is_waited_for(encoding)
+                except asyncio.CancelledError as failed:
+                    if _is_cancelled():
+                        raise
+                    error, is_over = _own_cancellation(encoding), True
+                    error.__cause__ = failed
                 except Exception as failed:  # noqa: BLE001  (the user's, which the sends that wait raise)
                     error, is_over = failed, True
         finally:
             self._running.discard(encoding)
         self._on_end(encoding, error)
+
+
+def _is_cancelled() -> bool:
+    """Return whether the current task was cancelled, and not merely something that it awaits."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _own_cancellation(encoding: Encoding) -> SerializationError:
+    return SerializationError(f"{encoding.name} awaited something that was cancelled, while it was prepared for {encoding.topic!r}")
