@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -56,8 +55,11 @@ class _Line:
     """Sends batches one after the other, and none behind one that failed."""
 
     def __init__(self, sender: RowSender) -> None:
+        # Not at the top: the processes of the driver import this module, and asyncio is slow to import.
+        from asyncio import Lock  # noqa: PLC0415
+
         self._sender = sender
-        self._turn = asyncio.Lock()
+        self._turn = Lock()
         self._error: BaseException | None = None
 
     async def send(self, batch: pa.RecordBatch) -> None:
