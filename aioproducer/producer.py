@@ -313,7 +313,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         metadata = await deliveries  # all of them, or the first one's DeliveryError
         ```
 
-        The call waits as `send` does, at most `max_block_ms` for each window of rows (a MiB at most). The loop runs other tasks between
+        The call waits as `send` does, at most `max_block_ms` for each window of rows (2 MiB at most). The loop runs other tasks between
         windows. The caller must not change the columns before the call returns. Each column may be sliced, chunked independently, and
         dictionary-encoded. `rows_checksum` of the same columns is a checksum of their rows.
 

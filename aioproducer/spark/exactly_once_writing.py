@@ -72,8 +72,8 @@ def write_task(
             return transaction.skipped(*_count(options, filled))
         try:
             sender = RowSender(producer, options.topic, task, is_summed=True)
-            for _ in pump(place, sender, filled):
-                reached(Step.ROWS, rows=sender.count.rows)
+            for rows in pump(place, sender, filled):
+                reached(Step.ROWS, rows=rows)
             _end(place, transaction, sender)
             reached(Step.WRITTEN)
             report = place.call(transaction.prepare())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future
 
     import pyarrow as pa
 
@@ -14,22 +16,59 @@ if TYPE_CHECKING:
 
 __all__ = ["pump"]
 
+# Bytes of the batches that were read and are not queued yet. One batch may have more.
+_AHEAD: Final = 4 * 1_048_576
 
-def pump(place: Worker, sender: RowSender, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-    """Send batches; yield after each one that is queued, while the next one is read. At the end all are queued.
 
-    An interruption of this thread, or an error of the iterator, cancels the send that runs.
+def pump(place: Worker, sender: RowSender, batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """Send batches in order; yield for each one that is queued, while the next ones are read. At the end all are queued.
+
+    The number that it yields is that of the rows up to the end of the batch; rows behind them may be queued, too. The thread does not wait
+    for each batch, because two threads that wake each other for each batch take longer than the work on it.
+
+    An interruption of this thread, or an error of the iterator, cancels the sends that run.
     """
-    sending = None
+    line = _Line(sender)
+    sending: deque[tuple[Future[None], int, int]] = deque()
+    ahead = rows = 0
     try:
         for batch in batches:
-            if sending is not None:
-                place.wait(sending)
-                yield
-            sending = place.submit(sender.send(batch))
-        if sending is not None:
-            place.wait(sending)
-            yield
+            size = batch.nbytes
+            rows += batch.num_rows
+            while sending and (sending[0][0].done() or ahead + size > _AHEAD):
+                future, taken, end = sending[0]
+                place.wait(future)
+                sending.popleft()
+                ahead -= taken
+                yield end
+            sending.append((place.submit(line.send(batch)), size, rows))
+            ahead += size
+        while sending:
+            place.wait(sending[0][0])
+            yield sending.popleft()[2]
     finally:
-        if sending is not None:
-            sending.cancel()
+        for future, *_ in sending:
+            future.cancel()
+
+
+class _Line:
+    """Sends batches one after the other, and none behind one that failed."""
+
+    def __init__(self, sender: RowSender) -> None:
+        # Not at the top: the processes of the driver import this module, and asyncio is slow to import.
+        from asyncio import Lock  # noqa: PLC0415
+
+        self._sender = sender
+        self._turn = Lock()
+        self._error: BaseException | None = None
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        # The lock lets in first who came first.
+        async with self._turn:
+            if self._error is not None:
+                raise self._error
+            try:
+                await self._sender.send(batch)
+            except BaseException as error:
+                self._error = error
+                raise

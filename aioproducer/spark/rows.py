@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aioproducer.errors import DeliveryError, KafkaError
+from aioproducer.errors import KafkaError
 from aioproducer.row_checksum import rows_checksum
 
 if TYPE_CHECKING:
@@ -72,10 +72,6 @@ class Part(NamedTuple):
     rows: pa.RecordBatch
     numbers: Any = None
 
-    def number(self, at: int) -> int:
-        """Return the number that a row has in its batch."""
-        return at if self.numbers is None else int(self.numbers[at].as_py())
-
     @property
     def columns(self) -> dict[str, Any]:
         """Return the arguments of `send_columns` and of `rows_checksum`."""
@@ -130,11 +126,15 @@ def _factor(topic: str) -> int:
 
 
 class _Pending(NamedTuple):
-    """Holds the deliveries of a part that begins at the row `first` of the task."""
+    """Holds the deliveries of a part whose batch begins at the row `first` of the task.
+
+    It does not hold the part: its rows are copied once they are queued, and the next batch may take the memory that they had.
+    """
 
     deliveries: Any
     first: int
-    part: Part
+    topic: str
+    numbers: Any
 
 
 class RowSender:
@@ -166,12 +166,16 @@ class RowSender:
         """
         first = self.count.rows
         for part in parts_of(batch, self._topic, self._task, first):
+            columns = part.columns
             try:
-                deliveries = await self._producer.send_columns(part.topic, **part.columns)
+                deliveries = await self._producer.send_columns(part.topic, **columns)
             except KafkaError as error:
                 # The rows before it were queued.
-                raise self._failed(first, part, len(getattr(error, "queued", ())), error) from error
-            self._pending.append(_Pending(deliveries, first, part))
+                at = len(getattr(error, "queued", ()))
+                partitions = columns.get("partitions")
+                partition = None if partitions is None else partitions[at].as_py()
+                raise self._failed(_Pending(None, first, part.topic, part.numbers), at, error, partition) from error
+            self._pending.append(_Pending(deliveries, first, part.topic, part.numbers))
             self.count.add_part(part)
         self._drop_acknowledged()
 
@@ -202,15 +206,14 @@ class RowSender:
         found = [(pending, failure) for pending in self._pending if (failure := pending.deliveries.first_failure()) is not None]
         count = sum(pending.deliveries.summary().failed for pending, _ in found)
         others = f" ({count} rows have failed by now)" if count > 1 else ""
-        errors = [self._failed(pending.first, pending.part, at, error, others) for pending, (at, error) in found]
+        errors = [self._failed(pending, at, error, error.partition, others) for pending, (at, error) in found]
         return min(errors, key=lambda error: error.row)
 
-    def _failed(self, first: int, part: Part, at: int, error: KafkaError, others: str = "") -> RowFailed:
+    def _failed(self, pending: _Pending, at: int, error: KafkaError, partition: int | None, others: str = "") -> RowFailed:
         """Return the error for the row `at` of a part."""
-        given = part.columns.get("partitions")
-        partition = error.partition if isinstance(error, DeliveryError) else None if given is None else given[at].as_py()
-        place = f"topic {part.topic}" if partition is None else f"topic {part.topic}, partition {partition}"
-        made = RowFailed(self._task, first + part.number(at), f"{place}: {_ROW.sub('', str(error))}{others}")
+        place = f"topic {pending.topic}" if partition is None else f"topic {pending.topic}, partition {partition}"
+        number = at if pending.numbers is None else int(pending.numbers[at].as_py())
+        made = RowFailed(self._task, pending.first + number, f"{place}: {_ROW.sub('', str(error))}{others}")
         made.__cause__ = error
         return made
 

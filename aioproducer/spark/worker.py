@@ -199,10 +199,11 @@ _worker: Worker | None = None
 
 
 def worker() -> Worker:
-    """Return the worker of this process, made by the first call in it."""
+    """Return the worker of this process, made by the first call in it. Each task calls it once, before its rows."""
     global _worker  # noqa: PLW0603  one for each process
     with _lock:
+        # Also for later tasks: pyarrow imports pandas at the end of the first one.
+        spare_modules()
         if _worker is None or _worker.pid != os.getpid():
-            spare_modules()
             _worker = Worker()
         return _worker

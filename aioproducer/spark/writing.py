@@ -98,8 +98,8 @@ class Writer:
 
         with place.lent(self._options.kafka) as producer:
             sender = RowSender(producer, self._options.topic, task)
-            for _ in pump(place, sender, batches):
-                self.reached("rows", **where, rows=sender.count.rows)
+            for rows in pump(place, sender, batches):
+                self.reached("rows", **where, rows=rows)
             place.call(sender.end())
         return sender
 

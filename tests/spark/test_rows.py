@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,23 @@ async def test_slices_and_binary() -> None:
         await sender.end()
         assert (values(cluster, "orders", 0), values(cluster, "orders", 1)) == ([b"\x01", b"\x03"], [b"\x02"])
         assert (sender.count.rows, sender.count.bytes) == (3, 3)
+
+
+@jumping
+async def test_rows_that_are_queued_are_copied() -> None:
+    """Their Arrow batch is freed before their acknowledgement, so the next one may take its memory."""
+    async with sending("orders") as (cluster, sender):
+        await sender.send(batch(value=["a"]))
+        await sender.end()
+        cluster.brokers[1].pause()
+        some = batch(value=["b", "c"], partition=[0, 1])
+        is_kept = weakref.ref(some)
+        await sender.send(some)
+        del some
+        assert is_kept() is None
+        cluster.brokers[1].resume()
+        await sender.end()
+        assert sender.count.rows == 3
 
 
 @pytest.mark.parametrize(

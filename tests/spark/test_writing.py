@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aioproducer.spark.worker import Worker
+
+# Bytes of the batches that `pump` reads ahead.
+LARGE: Final = 4 * 2**20
 
 
 def batches(*parts: list[str]) -> Iterator[pa.RecordBatch]:
@@ -98,51 +101,76 @@ def test_a_writer_is_pickled(brokers: ClusterInThread) -> None:
     writer.abort([None], 7)
 
 
-class Sender:
-    """Notes what is sent; waits where it is told to."""
+class Batch(NamedTuple):
+    """Stands for an Arrow batch of one row."""
 
-    def __init__(self) -> None:
+    number: int
+    nbytes: int
+    num_rows: int = 1
+
+
+class Sender:
+    """Notes what is sent. A send waits until the batch that is `ahead` of it was read, or the last one."""
+
+    def __init__(self, ahead: int = 1, *, count: int = 4, failing: int = -1) -> None:
         self.sent: list[int] = []
         self.read: list[int] = []
-        self.next_is_read = threading.Event()
         self.cancelled = threading.Event()
-        self.is_held = False
+        self._ahead = ahead
+        self._count = count
+        self._failing = failing
+        self._is_read = [threading.Event() for _ in range(count)]
 
-    async def send(self, batch: int) -> None:
+    async def send(self, batch: Batch) -> None:
+        wanted = self._is_read[min(batch.number + self._ahead, self._count - 1)]
         try:
-            while self.is_held or not await asyncio.to_thread(self.next_is_read.wait, PATIENCE):
-                await asyncio.sleep(PATIENCE)
+            while not wanted.is_set():
+                await asyncio.to_thread(wanted.wait, PATIENCE)
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
-        self.next_is_read.clear()
-        self.sent.append(batch)
+        if batch.number == self._failing:
+            raise OSError(batch.number)
+        self.sent.append(batch.number)
 
-    def batches(self, count: int) -> Iterator[Any]:
-        for number in range(count):
+    def batches(self, size: int) -> Iterator[Any]:
+        for number, is_read in enumerate(self._is_read):
             self.read.append(number)
-            if number:
-                self.next_is_read.set()
-            yield number
-        self.next_is_read.set()
+            is_read.set()
+            yield Batch(number, size)
 
 
-def test_the_next_batch_is_read_while_one_is_sent(own_worker: Worker) -> None:
+def test_the_next_large_batch_is_read_while_one_is_sent(own_worker: Worker) -> None:
     """No batch is sent before the next one was read, and none is read before the one before the last is sent."""
     sender = Sender()
-    for number, _ in enumerate(pump(own_worker, sender, sender.batches(4))):  # type: ignore[arg-type]
+    for number, rows in enumerate(pump(own_worker, sender, sender.batches(LARGE))):  # type: ignore[arg-type]
+        assert rows == number + 1
         assert sender.sent == list(range(number + 1))
         assert sender.read == list(range(min(number + 2, 4)))
     assert sender.sent == [0, 1, 2, 3]
 
 
+def test_small_batches_are_read_ahead(own_worker: Worker) -> None:
+    """The first one is sent once the last one was read; all are sent in order, and each is told."""
+    sender = Sender(ahead=3)
+    assert list(pump(own_worker, sender, sender.batches(LARGE // 4))) == [1, 2, 3, 4]  # type: ignore[arg-type]
+    assert sender.sent == [0, 1, 2, 3]
+
+
+def test_no_batch_is_sent_behind_one_that_failed(own_worker: Worker) -> None:
+    sender = Sender(ahead=3, failing=1)
+    told = []
+    with pytest.raises(OSError, match="1"):
+        told.extend(pump(own_worker, sender, sender.batches(1)))  # type: ignore[arg-type]
+    assert (sender.sent, sender.read) == ([0], [0, 1, 2, 3])
+
+
 def test_an_error_of_spark_ends_the_send(own_worker: Worker) -> None:
     """The batches of a stage before ours end with an error while a send waits: the send is cancelled."""
-    sender = Sender()
-    sender.is_held = True
+    sender = Sender(count=2)
 
     def broken() -> Iterator[Any]:
-        yield 0
+        yield Batch(0, 1)
         raise OSError("the stage before")
 
     with pytest.raises(OSError, match="the stage before"):

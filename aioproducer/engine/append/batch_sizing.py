@@ -92,10 +92,13 @@ class BatchSizing:
         """Return the bytes of records that a batch takes before compression."""
         return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
 
-    def of_rows(self, routing: TopicRouting, size: int) -> int:
-        """Return the bytes of rows in a batch when `size` bytes are there at once: as many as a full batch that waits may take."""
+    def of_rows(self, routing: TopicRouting) -> int:
+        """Return the bytes of rows in a batch where all rows are there at once: as many as a full batch that waits may take.
+
+        Such a batch takes no memory before its rows are there, so a few large ones take less of it than many small ones.
+        """
         room = self.of(routing.topic)
-        return max(room, self._widest) if self._may_widen(routing, size) else room
+        return room if routing.is_narrow else max(room, self._widest)
 
     def _may_widen(self, routing: TopicState, size: int) -> bool:
         """Return whether a topic's batches may exceed `batch_size`, if that takes `size` bytes of memory."""

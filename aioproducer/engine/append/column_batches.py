@@ -53,7 +53,7 @@ class ColumnBatches:
     Args:
         shares: the quota of the memory that a partition may hold; None: it may hold all.
         sticky: returns the partition for so many bytes without a key, of a topic routing.
-        room: returns the bytes of records in a batch, for a topic routing and the bytes of a window.
+        room: returns the bytes of records in a batch of a topic.
         is_told: a window for an avoided partition fails at once.
     """
 
@@ -66,7 +66,7 @@ class ColumnBatches:
         delivery_context: DeliveryContext,
         *,
         sticky: Callable[[TopicRouting, int], PartitionQueue],
-        room: Callable[[TopicRouting, int], int],
+        room: Callable[[TopicRouting], int],
         is_told: bool,
     ) -> None:
         self._loop = loop
@@ -92,7 +92,7 @@ class ColumnBatches:
             if queue.is_avoided and self._is_told:
                 raise wait_reasons.unavailable(queue, "Its rows were not queued.")
         record.behind = next(filter(self._shares.is_over, queues), None) if self._shares is not None else None
-        room = self._room(routing, window.size)
+        room = self._room(routing)
         if record.behind is not None or min(window.need(room), self._pool.size) > self._pool.available:
             return None
         return window.queue(window.encode(now_ms, room), partial(self._add, routing))

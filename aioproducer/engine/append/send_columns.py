@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["SendColumns"]
 
 # Bytes of records in one window: a millisecond or two.
-_WINDOW: Final = 1_048_576
-# Batches that a window makes at most, beside one for each partition.
+_WINDOW: Final = 2_097_152
+# Full batches that a window makes at most, beside one for each partition.
 _BATCHES: Final = 32
 # Bytes of such a batch, at least: a user that sets smaller batches wants more of them.
 _LEAST: Final = 2048
@@ -68,7 +68,7 @@ class SendColumns:
         self._accumulator = accumulator
         self._send = send
         self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
-        self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), _LEAST), config.buffer_memory // _PART)
+        self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), int(config.batch_max_size), _LEAST), config.buffer_memory // _PART)
 
     async def send(
         self,

@@ -197,12 +197,15 @@ def test_a_batch_takes_what_should_compress_to_batch_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("narrow", "size", "room"), [(False, 1000, MIB - OVERHEAD), (True, 1000, 1024 - OVERHEAD), (False, 17 * MIB, 1024 - OVERHEAD)]
+    ("narrow", "short", "room"), [(False, False, MIB - OVERHEAD), (True, False, 1024 - OVERHEAD), (False, True, MIB - OVERHEAD)]
 )
-def test_rows_that_are_there_at_once_go_in_batches_of_batch_max_size(narrow: bool, size: int, room: int) -> None:
+def test_rows_that_are_there_at_once_go_in_batches_of_batch_max_size(narrow: bool, short: bool, room: int) -> None:
+    """Also while memory is short: the batch takes none before its rows are there."""
     parts = Parts(batch_size=1024, batch_max_size=MIB, buffer_memory=32 * MIB, max_request_size=2 * MIB)
     parts.routing.is_narrow = narrow
-    assert parts.sizing.of_rows(parts.routing, size) == room
+    if short:
+        parts.use_up(1024)
+    assert parts.sizing.of_rows(parts.routing) == room
 
 
 def test_memory_for_many_records_is_there_or_not() -> None:
