@@ -138,7 +138,7 @@ def wire(
     context = EngineContext(config, guard, supervisor.spawn, backoff, settings.chance, instruments)
 
     loop_budget = LoopBudget(loop, fast_path)
-    schedule = DrainSchedule(guard, fast_path, loop_budget)
+    schedule = DrainSchedule(guard, fast_path, loop_budget, delivery_context.now_ms, check)
     assert isinstance(config.bootstrap_servers, tuple)
     settings = settings._replace(observer=instruments)
     cluster = Cluster(config.bootstrap_servers, settings, supervisor.spawn, guard.guarded(schedule.on_node))
@@ -171,7 +171,7 @@ def wire(
     interception = _interception(config, loop, delivery_context.watch, instruments)
     record_accumulator = RecordAccumulator if gate is None else _transactional_accumulator(gate)
     accumulator = record_accumulator(checks, admission, appender, delivery_context, check, interception)
-    _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch, interception)
+    _set_up(fast_path, config, appender, schedule, checks, delivery_context.watch, interception)
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
@@ -315,13 +315,13 @@ def _set_up(
     fast_path: FastPath,
     config: ProducerConfig,
     appender: Appender,
-    loop_budget: LoopBudget,
+    schedule: DrainSchedule,
     checks: RecordValidation[PendingSend],
     watch: SlowCallbacks,
     interceptors: ProducerInterceptors | None,
 ) -> None:
     """Give the fast path what it calls, and the user's functions, which it times."""
-    fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
+    fast_path.make_room, fast_path.goes_on, fast_path.tick = appender.make_room, schedule.loop_budget.goes_on, schedule.tick
     fast_path.takes_headers = config.message_format_max == NEWEST
     fast_path.watch = watch
     fast_path.encodings = None if checks.encodings.is_plain else checks.encodings.by_topic

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
@@ -29,18 +32,25 @@ class DrainSchedule:
     Args:
         fast_path: the fast path of `send`, which asks for the time once in each drain interval.
         loop_budget: bounds what sends append in a drain interval.
+        now_ms: returns the time for a record's timestamp.
+        check: raises the error of a call from another event loop.
 
     Attributes:
         loop_budget: as given.
         is_due: a drain is scheduled.
     """
 
-    __slots__ = ("_drains", "_fast_path", "_loop", "_since", "is_due", "loop_budget")
+    __slots__ = ("_check", "_drains", "_fast_path", "_loop", "_now_ms", "_running", "_since", "is_due", "loop_budget")
     _drains: Drains
 
-    def __init__(self, loop: GuardedLoop, fast_path: FastPath, loop_budget: LoopBudget) -> None:
+    def __init__(
+        self, loop: GuardedLoop, fast_path: FastPath, loop_budget: LoopBudget, now_ms: Callable[[], int], check: Callable[[], None]
+    ) -> None:
         self._loop = loop
+        self._running = asyncio.get_running_loop()
         self._fast_path = fast_path
+        self._now_ms = now_ms
+        self._check = check
         self._since = 0.0
         self.loop_budget: LoopBudget = loop_budget
         self.is_due: bool = False
@@ -48,6 +58,22 @@ class DrainSchedule:
     def drain_by(self, drains: Drains) -> None:
         """Have `drains` called from now on."""
         self._drains = drains
+
+    def tick(self) -> int:
+        """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms.
+
+        Raises:
+            ProducerClosed: another event loop runs in this thread, or none: `fast_path.here` may be the thread alone.
+        """
+        try:
+            is_here = asyncio.get_running_loop() is self._running
+        except RuntimeError:
+            is_here = False
+        if not is_here:
+            self._check()
+        self.turn()
+        now_ms = self._fast_path.turn_ms = self._now_ms()
+        return now_ms
 
     def turn(self) -> None:
         """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
