@@ -36,11 +36,11 @@ class DrainSchedule:
         check: raises the error of a call from another event loop.
 
     Attributes:
-        loop_budget: as given.
+        fast_path, loop_budget: as given.
         is_due: a drain is scheduled.
     """
 
-    __slots__ = ("_check", "_drains", "_fast_path", "_loop", "_now_ms", "_running", "_since", "is_due", "loop_budget")
+    __slots__ = ("_check", "_drains", "_loop", "_now_ms", "_running", "_since", "fast_path", "is_due", "loop_budget")
     _drains: Drains
 
     def __init__(
@@ -48,7 +48,7 @@ class DrainSchedule:
     ) -> None:
         self._loop = loop
         self._running = asyncio.get_running_loop()
-        self._fast_path = fast_path
+        self.fast_path: FastPath = fast_path
         self._now_ms = now_ms
         self._check = check
         self._since = 0.0
@@ -72,7 +72,7 @@ class DrainSchedule:
         if not is_here:
             self._check()
         self.turn()
-        now_ms = self._fast_path.turn_ms = self._now_ms()
+        now_ms = self.fast_path.turn_ms = self._now_ms()
         return now_ms
 
     def turn(self) -> None:
@@ -90,7 +90,7 @@ class DrainSchedule:
     def begin(self, now: float) -> float:
         """Begin a drain interval. Returns the time at which this drain was scheduled."""
         self.is_due = False
-        self._fast_path.turn_ms = 0
+        self.fast_path.turn_ms = 0
         self.loop_budget.new(now)
         return self._since
 

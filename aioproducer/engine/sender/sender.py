@@ -91,6 +91,7 @@ class Sender:
         self._schedule = schedule
         self.turn: Callable[[], None] = schedule.turn
         self._loop_budget = schedule.loop_budget
+        self._fast_path = schedule.fast_path
         self._partition_queues = partition_queues
         self._pool = completion.pool
         self._completion = completion
@@ -163,6 +164,9 @@ class Sender:
 
     def _serve_waiting(self, *, is_taken: bool) -> None:
         """Serve the pending sends after a drain; `is_taken`: it took a batch."""
+        # While the fast path is open, no send waits; and mostly no task is to continue, nor was memory short.
+        if self._fast_path.fast and not self._continuing and not self._partition_queues.ready.memory_is_short:
+            return
         # To serve pending sends in the event-loop iteration of a drain, too, would take long.
         has_waiting = self._pool.has_waiting
         if is_taken and has_waiting:
