@@ -18,7 +18,7 @@ from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD, BatchSizing, settle
 from aioproducer.engine.append.interceptors import ProducerInterceptors
-from aioproducer.engine.append.loop_budget import LoopBudget
+from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
 from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
@@ -36,7 +36,6 @@ from aioproducer.engine.metadata.topic_waiters import TopicRequests
 from aioproducer.engine.observability.instruments import Instruments
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
-from aioproducer.engine.sender.drain_schedule import DrainSchedule
 from aioproducer.engine.sender.flushes import Flushes
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
     from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.append.loop_budget import DrainSchedule
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.engine.sender.batch_completion import BatchCompletion
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
-    from aioproducer.engine.sender.drain_schedule import DrainSchedule
     from aioproducer.engine.sender.produce_exchange import Asked
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
