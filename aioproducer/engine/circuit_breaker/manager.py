@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.engine.circuit_breaker.control import CircuitControl
-from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
+from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.model import CircuitEvent, CircuitState
 

@@ -24,7 +24,7 @@ from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.sender import produce_exchange
 from aioproducer.engine.sender.produce_exchange import PartitionResponse
 from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
-from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
+from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import (
     ConnectionLost,
     KafkaError,
