@@ -219,7 +219,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "linger-forgotten",
-        "core/ready_partitions.py",
+        "core/partition_queues.py",
         "(self._policy.has_holds and self._waits(queue))",
         "False",
         ("tests/core/test_partition_queues.py",),
@@ -547,14 +547,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "memory-short-and-still-lingering",
-        "core/ready_partitions.py",
+        "core/partition_queues.py",
         "self._policy.waits(queue.in_flight, memory_is_short=self.memory_is_short)",
         "self._policy.waits(queue.in_flight, memory_is_short=False)",
         ("tests/core/test_partition_queues.py", "tests/scenarios/test_backpressure.py"),
     ),
     Mutant(
         "one-at-a-time-forgotten",
-        "core/ready_partitions.py",
+        "core/partition_queues.py",
         "if queue.retry_at or queue.is_held or queue.is_muted or (queue.one_at_a_time and queue.in_flight):",
         "if queue.retry_at or queue.is_held or queue.is_muted:",
         ("tests/core/test_partition_queues.py", "tests/core/test_partition_queues_machine.py"),
@@ -603,7 +603,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "backoff-forgotten",
-        "core/ready_partitions.py",
+        "core/partition_queues.py",
         "if queue.retry_at or queue.is_held or queue.is_muted or (queue.one_at_a_time and queue.in_flight):",
         "if queue.is_held or queue.is_muted or (queue.one_at_a_time and queue.in_flight):",
         ("tests/core/test_partition_queues.py", "tests/core/test_partition_queues_machine.py"),
@@ -638,7 +638,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "expiry-stops-one-late",
-        "core/incomplete_batches.py",
+        "core/deadlines.py",
         "if batch.expires_at > now:",
         "if batch.expires_at >= now:",
         ("tests/core", "tests/scenarios/test_retries.py"),
