@@ -100,7 +100,9 @@ class Runtime:
         """
         fork_safety.watch(self)
         await self.startup.run(wait=wait)
-        self._fast_path.here = here()
+        # A task may have failed while the start went on.
+        if self.shutdown.failure is None:
+            self._fast_path.here = here()
         self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
         self.shutdown.open()
 

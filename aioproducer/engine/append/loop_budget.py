@@ -191,24 +191,24 @@ class DrainSchedule:
         fast_path: the fast path of `send`, which asks for the time once in each drain interval.
         loop_budget: bounds what sends append in a drain interval.
         now_ms: returns the time for a record's timestamp.
-        check: raises the error of a call from another event loop.
+        find_fault: raises the error that forbids any call now.
 
     Attributes:
         fast_path, loop_budget: as given.
         is_due: a drain is scheduled.
     """
 
-    __slots__ = ("_check", "_drains", "_loop", "_now_ms", "_running", "_since", "fast_path", "is_due", "loop_budget")
+    __slots__ = ("_drains", "_find_fault", "_loop", "_now_ms", "_running", "_since", "fast_path", "is_due", "loop_budget")
     _drains: Drains
 
     def __init__(
-        self, loop: GuardedLoop, fast_path: FastPath, loop_budget: LoopBudget, now_ms: Callable[[], int], check: Callable[[], None]
+        self, loop: GuardedLoop, fast_path: FastPath, loop_budget: LoopBudget, now_ms: Callable[[], int], find_fault: Callable[[], None]
     ) -> None:
         self._loop = loop
         self._running = get_running_loop()
         self.fast_path: FastPath = fast_path
         self._now_ms = now_ms
-        self._check = check
+        self._find_fault = find_fault
         self._since = 0.0
         self.loop_budget: LoopBudget = loop_budget
         self.is_due: bool = False
@@ -221,17 +221,22 @@ class DrainSchedule:
         """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms.
 
         Raises:
-            ProducerClosed: another event loop runs in this thread, or none: `fast_path.here` may be the thread alone.
+            ProducerClosed: as `check` does.
         """
-        try:
-            is_here = get_running_loop() is self._running
-        except RuntimeError:
-            is_here = False
-        if not is_here:
-            self._check()
+        self.check()
         self.turn()
         now_ms = self.fast_path.turn_ms = self._now_ms()
         return now_ms
+
+    def check(self) -> None:
+        """Raise ProducerClosed unless the producer runs, and in this event loop: `fast_path.here` may be the thread alone."""
+        try:
+            is_here = self.fast_path.here is not None and get_running_loop() is self._running
+        # No loop runs in this thread.
+        except RuntimeError:
+            is_here = False
+        if not is_here:
+            self._find_fault()
 
     def turn(self) -> None:
         """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
