@@ -7,7 +7,7 @@
    one.
 3. The bytes of a batch stay reserved until the connection no longer uses them, also when its records have failed long before.
 
-The rules are in `core`, and the encoding is in `produce_exchange`. The Sender connects them to the event loop.
+The rules and the encoding (`produce_exchange`) are in `core`. The Sender connects them to the event loop.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from aioproducer.core import produce_exchange
 from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.drain_policy import MAX_BATCHES, DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.produce_exchange import PartitionResponse
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.engine.sender import produce_exchange
-from aioproducer.engine.sender.produce_exchange import PartitionResponse
 from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.produce_exchange import Asked
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
     from aioproducer.engine.append.admission import Admission
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.engine.sender.batch_completion import BatchCompletion
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
-    from aioproducer.engine.sender.produce_exchange import Asked
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Connection
@@ -393,7 +393,7 @@ class Sender:
 
         Such a leader needs no metadata request (KIP-951).
         """
-        usual = produce_exchange.read_usual(asked, answer)
+        usual = produce_exchange.read_usual(asked, answer.version, answer.frame, answer.offset)
         if usual is not None:
             return usual, set()
         decoded = answer.decode()

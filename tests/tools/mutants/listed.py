@@ -1104,10 +1104,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "another-partitions-answer-is-taken",
-        "engine/sender/produce_exchange.py",
+        "core/produce_exchange.py",
         "if batch is None or batch in responses:\n            return None\n        responses[batch] = PartitionResponse(None, base_offset",
         "if batch is None or batch in responses:\n            continue\n        responses[batch] = PartitionResponse(None, base_offset",
-        ("tests/engine/sender/test_produce_exchange.py",),
+        ("tests/core/test_produce_exchange.py",),
     ),
     Mutant(
         "a-longer-answer-is-usual",

@@ -1,15 +1,13 @@
-"""Tests of `aioproducer.engine.sender.produce_exchange`: what an answer says of each batch."""
+"""Tests of `aioproducer.core.produce_exchange`: what an answer says of each batch."""
 
 from __future__ import annotations
 
 import pytest
 
+from aioproducer.core import produce_exchange
 from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
 from aioproducer.core.producer_batch import ProducerBatch
-from aioproducer.engine.sender import produce_exchange
 from aioproducer.errors import BrokerError, ProtocolError
-from aioproducer.net.connection import Answer
-from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
 
 
@@ -50,17 +48,17 @@ def test_what_an_answer_leaves_out() -> None:
     assert isinstance(second.error, ProtocolError)
 
 
-def received(*indexes: int, topic: str = "t", version: int = 12) -> Answer:
-    """An answer that acknowledges those partitions of a topic, each at ten times its number."""
+def received(*indexes: int, topic: str = "t", version: int = 12) -> tuple[int, bytes, int]:
+    """The version, the frame and the offset of an answer that acknowledges those partitions of a topic, each at ten times its number."""
     partitions = [message("Produce.response.topics.partitions", index=index, base_offset=10 * index) for index in indexes]
     model = message("Produce.response", topics=[message("Produce.response.topics", name=topic, partitions=partitions)])
-    return Answer(ApiKey.PRODUCE, version, b"".join(codec("Produce.response", version).encode(model)), 0, 0.0)
+    return version, b"".join(codec("Produce.response", version).encode(model)), 0
 
 
 def test_the_usual_answer_acknowledges_each_batch() -> None:
     """In whichever order the broker names the partitions."""
     batches = asked(0, 1, 2)
-    told = produce_exchange.read_usual(batches, received(2, 0, 1))
+    told = produce_exchange.read_usual(batches, *received(2, 0, 1))
     assert told == {batch: produce_exchange.PartitionResponse(None, 10 * partition) for (_, partition), batch in batches.items()}
 
 
@@ -76,6 +74,6 @@ def test_the_usual_answer_acknowledges_each_batch() -> None:
     ],
     ids=["another partition", "one is left out", "one twice for another", "one twice", "another topic", "an old version"],
 )
-def test_an_answer_that_is_not_of_just_these_batches(answered: Answer) -> None:
+def test_an_answer_that_is_not_of_just_these_batches(answered: tuple[int, bytes, int]) -> None:
     """It is left to the schema, and to `read`, which says what is wrong with it."""
-    assert produce_exchange.read_usual(asked(0, 1, 2), answered) is None
+    assert produce_exchange.read_usual(asked(0, 1, 2), *answered) is None

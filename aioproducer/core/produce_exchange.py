@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Acks
-    from aioproducer.net.connection import Answer
 
 __all__ = [
     "FIRST_WITH_THROTTLE",
@@ -107,11 +106,14 @@ def _request(batches: Iterable[ProducerBatch], acks: Acks, timeout_ms: int, tran
     return make(transactional_id=transactional_id, acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values()))
 
 
-def read_usual(batches: Asked, answer: Answer) -> dict[ProducerBatch, PartitionResponse] | None:
-    """Read an answer that acknowledges exactly these batches and has nothing else. Returns None for any other answer, for `read`."""
-    if answer.version < usual_produce.FIRST:
+def read_usual(batches: Asked, version: int, frame: bytes, offset: int) -> dict[ProducerBatch, PartitionResponse] | None:
+    """Read an answer that acknowledges exactly these batches and has nothing else. Returns None for any other answer, for `read`.
+
+    The answer begins at `offset` of the frame.
+    """
+    if version < usual_produce.FIRST:
         return None
-    acknowledged = usual_produce.read(answer.version, answer.frame, answer.offset)
+    acknowledged = usual_produce.read(version, frame, offset)
     if acknowledged is None:
         return None
     responses = {}
