@@ -1097,10 +1097,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-refusal-is-read-as-an-acknowledgement",
-        "wire/usual_produce.py",
+        "core/produce_exchange.py",
         "if error or rest != partition_end",
         "if rest != partition_end",
-        ("tests/wire/test_usual_produce.py",),
+        ("tests/core/test_produce_exchange.py",),
     ),
     Mutant(
         "another-partitions-answer-is-taken",
@@ -1111,10 +1111,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-longer-answer-is-usual",
-        "wire/usual_produce.py",
+        "core/produce_exchange.py",
         "frame[at:] == end",
         "frame.startswith(end, at)",
-        ("tests/wire/test_usual_produce.py",),
+        ("tests/core/test_produce_exchange.py",),
     ),
     Mutant(
         "who-comes-after-a-wake-at-once-is-not-woken",
