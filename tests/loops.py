@@ -315,7 +315,7 @@ _ON_UVLOOP = {
         """,
     },
     "it looks into asyncio's own loop": {
-        "tests/engine/tasks/test_deadline_timer.py": """
+        "tests/engine/tasks/test_guarded_loop.py": """
             test_a_patient_one_can_be_stopped_while_it_waits_for_the_sockets
         """,
         "tests/net/test_addresses.py": """

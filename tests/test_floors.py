@@ -18,7 +18,7 @@ CONTRACTS = {one["id"]: one for one in tomllib.loads((ROOT / "pyproject.toml").r
 
 # contract, the file that breaks it, the statement that does
 BREACHES = (
-    ("floors", "net/transport.py", "from aioproducer.engine.tasks import deadline_timer"),
+    ("floors", "net/transport.py", "from aioproducer.engine.tasks import guarded_loop"),
     ("floors", "core/backoff.py", "from aioproducer.net import transport"),
     ("floors", "sasl/gate.py", "from aioproducer.core import backoff"),
     ("floors", "wire/frame.py", "from aioproducer.config import ProducerConfig"),
@@ -40,7 +40,7 @@ BREACHES = (
     ("telemetry", "telemetry/naming.py", "from aioproducer.producer import Producer"),
     ("rooms", "engine/memory/buffer_pool.py", "from aioproducer.engine.append import appender"),
     ("telemetry", "telemetry/tracing.py", "from aioproducer.engine.delivery import chosen_build"),
-    ("root", "engine/tasks/deadline_timer.py", "from aioproducer import Producer"),
+    ("root", "engine/tasks/guarded_loop.py", "from aioproducer import Producer"),
     ("root", "testing/client.py", "import aioproducer"),
     ("cycles", "core/partitioner.py", "from aioproducer.core import partition_queues"),
 )

@@ -39,7 +39,6 @@ WITHOUT = {
     "transactions/transaction_listing": "a resolver lists them: tests/scenarios/test_resolver.py",
     "transactions/transaction_ends": "a resolver ends transactions: tests/scenarios/test_prepared.py",
     "runtime": "the life of a producer: tests/scenarios/test_starting.py, test_shutdown.py",
-    "sender/drain_schedule": "when a producer drains: tests/scenarios/test_tight_loops.py, test_held_loop.py",
     "sender/flushes": "the flushes of a producer: tests/scenarios/test_delivering.py, test_shutdown.py",
     "sender/parcel": "it holds values",
     "sender/older_formats": "its results are those of tests/engine/sender/test_record_formats.py",

@@ -84,12 +84,9 @@ class Runtime:
         self.parts: EngineParts = parts
         self.pool: BufferPool = parts.pool
         self.flush: Callable[[float | None], Awaitable[FlushSummary]] = parts.flushes.flush
-        self._now_ms = parts.delivery_context.now_ms
-        self._schedule_drain = parts.schedule.turn
         self.from_thread: ThreadBridge = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
         self.shutdown: Shutdown = Shutdown(config, parts, self.from_thread, partial(fork_safety.forget, self))
         self.startup: Startup = Startup(config, parts, self.shutdown)
-        fast_path.tick = self._tick
 
     async def start(self, *, wait: bool) -> None:
         """Start the tasks and wait for the first metadata and the producer id. Without `wait`, tasks wait for them.
@@ -103,7 +100,9 @@ class Runtime:
         """
         fork_safety.watch(self)
         await self.startup.run(wait=wait)
-        self._fast_path.here = here()
+        # A task may have failed while the start went on.
+        if self.shutdown.failure is None:
+            self._fast_path.here = here()
         self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
         self.shutdown.open()
 
@@ -112,13 +111,6 @@ class Runtime:
 
     def _on_bug(self, error: BaseException) -> None:
         self.shutdown.on_bug(error)
-
-    def _tick(self) -> int:
-        """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms."""
-        self.check()
-        now_ms = self._fast_path.turn_ms = self._now_ms()
-        self._schedule_drain()
-        return now_ms
 
     def _accept(self, *record: Any) -> Delivery | PendingSend:
         self.check()

@@ -18,7 +18,7 @@ from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD, BatchSizing, settle
 from aioproducer.engine.append.interceptors import ProducerInterceptors
-from aioproducer.engine.append.loop_budget import LoopBudget
+from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
 from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
@@ -36,7 +36,6 @@ from aioproducer.engine.metadata.topic_waiters import TopicRequests
 from aioproducer.engine.observability.instruments import Instruments
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
-from aioproducer.engine.sender.drain_schedule import DrainSchedule
 from aioproducer.engine.sender.flushes import Flushes
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
@@ -138,7 +137,7 @@ def wire(
     context = EngineContext(config, guard, supervisor.spawn, backoff, settings.chance, instruments)
 
     loop_budget = LoopBudget(loop, fast_path)
-    schedule = DrainSchedule(guard, fast_path, loop_budget)
+    schedule = DrainSchedule(guard, fast_path, loop_budget, delivery_context.now_ms, check)
     assert isinstance(config.bootstrap_servers, tuple)
     settings = settings._replace(observer=instruments)
     cluster = Cluster(config.bootstrap_servers, settings, supervisor.spawn, guard.guarded(schedule.on_node))
@@ -170,8 +169,8 @@ def wire(
     admission = Admission(context, fast_path, loop_budget, appender, requests, schedule.turn, gate)
     interception = _interception(config, loop, delivery_context.watch, instruments)
     record_accumulator = RecordAccumulator if gate is None else _transactional_accumulator(gate)
-    accumulator = record_accumulator(checks, admission, appender, delivery_context, check, interception)
-    _set_up(fast_path, config, appender, loop_budget, checks, delivery_context.watch, interception)
+    accumulator = record_accumulator(checks, admission, appender, delivery_context, schedule.check, interception)
+    _set_up(fast_path, config, appender, schedule, checks, delivery_context.watch, interception)
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
@@ -315,13 +314,13 @@ def _set_up(
     fast_path: FastPath,
     config: ProducerConfig,
     appender: Appender,
-    loop_budget: LoopBudget,
+    schedule: DrainSchedule,
     checks: RecordValidation[PendingSend],
     watch: SlowCallbacks,
     interceptors: ProducerInterceptors | None,
 ) -> None:
     """Give the fast path what it calls, and the user's functions, which it times."""
-    fast_path.make_room, fast_path.goes_on = appender.make_room, loop_budget.goes_on
+    fast_path.make_room, fast_path.goes_on, fast_path.tick = appender.make_room, schedule.loop_budget.goes_on, schedule.tick
     fast_path.takes_headers = config.message_format_max == NEWEST
     fast_path.watch = watch
     fast_path.encodings = None if checks.encodings.is_plain else checks.encodings.by_topic

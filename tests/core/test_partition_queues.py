@@ -12,10 +12,13 @@ from batches import FULL, answered, partition_queues, put, sent, split, topic
 
 from aioproducer.core import topic_routing as module
 from aioproducer.core.batch_state import State
-from aioproducer.core.drain_policy import Fill
-from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
+from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
+from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues, ReadyPartitions
 from aioproducer.core.partitioner import murmur2
 from aioproducer.core.produce_attempt import ProduceAttempts
+from aioproducer.core.sequence_numbers import Idempotence
+from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
@@ -758,3 +761,20 @@ def test_a_cell_says_where_it_is() -> None:
     put(rules, queue)
     rules.close(queue)
     assert repr(queue) == "<PartitionQueue t-0 leader 1: 1 closed, 0 in flight>"
+
+
+def test_turns_are_taken_in_order_and_by_broker() -> None:
+    """A partition that is ready already keeps its position. A second removal of a partition has no effect."""
+    routing = TopicRouting("orders", NO_ID)
+    queues = [PartitionQueue(routing, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NOBODY))]
+    ready = ReadyPartitions(DrainPolicy(Linger.NONE), Idempotence())
+    for queue in (*queues, queues[0]):
+        ready[queue.leader][queue] = None
+    assert ready.queues(1) == (queues[0], queues[2])
+    assert set(ready.nodes()) == {1, 2, NOBODY}
+    assert ready.topics(NOBODY) == {"orders"}
+    ready.remove(queues[1])
+    ready.remove(queues[1])
+    assert set(ready.nodes()) == {1, NOBODY}
+    assert (ready.queues(2), ready.queues(7), ready.topics(7)) == ((), (), set())
+    assert not ready.get(2)

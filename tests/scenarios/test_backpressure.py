@@ -17,7 +17,7 @@ from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.chosen_build import SLICE_RECORDS
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.memory.wait_queue import FOR_FULL_PARTITION, PendingSend
-from aioproducer.errors import BufferExhausted, RecordTooLarge
+from aioproducer.errors import BufferExhausted, RecordTooLarge, WouldBlock
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing import FakeCluster
 
@@ -534,3 +534,19 @@ async def test_a_broker_that_is_back_gives_memory_to_the_sends_that_wait() -> No
             await asyncio.sleep(10)
             assert len(queued) > before
             await task
+
+
+@jumping
+async def test_batches_linger_again_after_a_call_that_could_not_wait() -> None:
+    """`send_nowait` is refused while memory is short, and no send waits: once there is memory, a record lingers as before."""
+    async with running(buffer_memory=4000, batch_size=1000, linger_ms=1000) as (_, producer):
+        loop = asyncio.get_running_loop()
+        await producer.send_and_wait("orders", b"the first", partition=0)
+        deliveries: list[Any] = []
+        with pytest.raises(WouldBlock):
+            while len(deliveries) < 10:
+                deliveries.append(producer.send_nowait("orders", b"." * 700, partition=0))
+        await asyncio.gather(*deliveries)
+        began = loop.time()
+        await producer.send_and_wait("orders", b"the last", partition=0)
+        assert loop.time() - began >= 1

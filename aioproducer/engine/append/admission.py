@@ -389,8 +389,9 @@ class Admission:
         return self.pending.mark()
 
     def shut(self) -> None:
-        """Close the fast path for good; pending sends are still served."""
+        """Close the fast path for good, and have every new send refused; pending sends are still served."""
         self._may_be_fast = False
+        self._fast_path.here = None
         self._update_fast_path()
 
     def close(self, error: Callable[[], Exception]) -> None:

@@ -56,7 +56,7 @@ class FastPath:
 
     Attributes:
         fast: topic routings by topic while no send waits before a new one, else empty. One assignment closes every topic.
-        here: the value of `here()` where the producer lives.
+        here: the value of `here()` where the producer runs; None: it does not run, and every send takes the slow path.
         turn_ms: the time of this event-loop iteration, 0 before its first send.
         taken: records that this iteration appended one by one; beyond `SLICE_RECORDS`, `goes_on` decides.
         goes_on: returns whether this iteration may append another record; asked again some records later. False: the slow path waits.

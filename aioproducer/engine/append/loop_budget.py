@@ -1,4 +1,4 @@
-"""The loop budget: bounds the records, bytes and time of sends, so that one task cannot hold the event loop.
+"""The loop budget: bounds the records, bytes and time of sends, and schedules the drains between which it counts them.
 
 1. A slice is the work of one task until it must wait: `SLICE_RECORDS` records or `_SECONDS`, or less where several tasks wait for a slice.
    So a tight loop of sends blocks no other task. A task that computes between its sends lets the event loop write its records to brokers.
@@ -7,14 +7,14 @@
 2. Sends that wait for their next slice are woken in order, a few in each event-loop iteration (`LoopBudgetWaiters`). So several tight
    loops of sends share the event loop, and leave time for other tasks.
 3. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
-   (`core/drain_policy.py`).
+   (`core/drain_policy.py`). The first send of an event-loop iteration schedules the drain that ends it (`DrainSchedule`).
 """
 
 from __future__ import annotations
 
-from asyncio import current_task
+from asyncio import current_task, get_running_loop
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproducer.engine.append.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.net.broker_node import BrokerNode
 
-__all__ = ["MAX_SLICE_RECORDS", "MAX_WAKEUPS_PER_ITERATION", "LoopBudget", "LoopBudgetWaiters"]
+__all__ = ["MAX_SLICE_RECORDS", "MAX_WAKEUPS_PER_ITERATION", "DrainSchedule", "LoopBudget", "LoopBudgetWaiters"]
 
 # Records of a whole slice.
 MAX_SLICE_RECORDS: Final = SLICE_RECORDS
@@ -170,6 +172,94 @@ class LoopBudget:
     def goes_on(self) -> bool:
         """Return whether the fast path takes more than `SLICE_RECORDS` in this slice. It does not from a task that must pause."""
         return not self.must_pause()
+
+
+class Drains(Protocol):
+    """Drains ready batches: the Sender."""
+
+    def on_turn(self) -> None:
+        """Drain for all brokers, in the event-loop iteration that was scheduled."""
+
+    def on_node(self, node: BrokerNode) -> None:
+        """Drain for a broker whose connections changed."""
+
+
+class DrainSchedule:
+    """Holds whether a drain is scheduled. The parts that schedule drains are made before the Sender, which needs them.
+
+    Args:
+        fast_path: the fast path of `send`, which asks for the time once in each drain interval.
+        loop_budget: bounds what sends append in a drain interval.
+        now_ms: returns the time for a record's timestamp.
+        find_fault: raises the error that forbids any call now.
+
+    Attributes:
+        fast_path, loop_budget: as given.
+        is_due: a drain is scheduled.
+    """
+
+    __slots__ = ("_drains", "_find_fault", "_loop", "_now_ms", "_running", "_since", "fast_path", "is_due", "loop_budget")
+    _drains: Drains
+
+    def __init__(
+        self, loop: GuardedLoop, fast_path: FastPath, loop_budget: LoopBudget, now_ms: Callable[[], int], find_fault: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._running = get_running_loop()
+        self.fast_path: FastPath = fast_path
+        self._now_ms = now_ms
+        self._find_fault = find_fault
+        self._since = 0.0
+        self.loop_budget: LoopBudget = loop_budget
+        self.is_due: bool = False
+
+    def drain_by(self, drains: Drains) -> None:
+        """Have `drains` called from now on."""
+        self._drains = drains
+
+    def tick(self) -> int:
+        """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms.
+
+        Raises:
+            ProducerClosed: as `check` does.
+        """
+        self.check()
+        self.turn()
+        now_ms = self.fast_path.turn_ms = self._now_ms()
+        return now_ms
+
+    def check(self) -> None:
+        """Raise ProducerClosed unless the producer runs, and in this event loop: `fast_path.here` may be the thread alone."""
+        try:
+            is_here = self.fast_path.here is not None and get_running_loop() is self._running
+        # No loop runs in this thread.
+        except RuntimeError:
+            is_here = False
+        if not is_here:
+            self._find_fault()
+
+    def turn(self) -> None:
+        """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
+        if not self.is_due:
+            self.is_due = True
+            self._since = self._loop.time()
+            self._loop.call_soon(self._drains.on_turn)
+
+    def put_off(self, now: float) -> None:
+        """Put the drain of this event-loop iteration off until the next one."""
+        self._since = now
+        self._loop.call_soon(self._drains.on_turn)
+
+    def begin(self, now: float) -> float:
+        """Begin a drain interval. Returns the time at which this drain was scheduled."""
+        self.is_due = False
+        self.fast_path.turn_ms = 0
+        self.loop_budget.new(now)
+        return self._since
+
+    def on_node(self, node: BrokerNode) -> None:
+        """Drain for a broker whose connections changed."""
+        self._drains.on_node(node)
 
 
 class LoopBudgetWaiters:

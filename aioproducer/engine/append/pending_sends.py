@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.wait_queue import PendingSend, WaitQueue
 from aioproducer.engine.metadata.topic_waiters import TopicWaiters
-from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
+from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

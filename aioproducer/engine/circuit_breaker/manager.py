@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.engine.circuit_breaker.control import CircuitControl
-from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
+from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.model import CircuitEvent, CircuitState
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
+    from aioproducer.core.produce_exchange import PartitionResponse
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
-    from aioproducer.engine.sender.produce_exchange import PartitionResponse
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster

@@ -77,6 +77,7 @@ class Recorder:
         requests: the number of records in each request.
         latencies: for each acknowledged batch, the seconds that it took, and its number of records.
         turns: the seconds that each drain waited for the event loop.
+        shortages: the seconds of each shortage of memory.
     """
 
     def __init__(self, config: ProducerConfig, metrics: Metrics, clock: Callable[[], float]) -> None:
@@ -86,6 +87,7 @@ class Recorder:
         self.requests: list[float] = []
         self.latencies: list[tuple[float, int]] = []
         self.turns: list[float] = []
+        self.shortages: list[float] = []
         self._nodes: dict[int, NodeTraffic] = {}
         self._metrics = metrics
         self._producer = metrics.producer
@@ -186,10 +188,12 @@ class Recorder:
         self._metrics.count("failed-records-total", _name(cause), count)
 
     def memory(self, now: float, *, is_short: bool) -> None:
-        """Record the time from the first send that waits for memory until no send does."""
+        """Note the time from the first send that waits for memory until no send does."""
+        if now >= self.due:
+            self.settle(now)
         since, self._short_since = self._short_since, now if is_short else None
         if since is not None:
-            self._producer["bufferpool-wait"].record(now, now - since)
+            self.shortages.append(now - since)
 
     def record(self, name: str, now: float, value: float = 1.0) -> None:
         """Record one rare value in a sensor of the producer as a whole, at once."""
@@ -207,9 +211,9 @@ class Recorder:
 
     def catch_up(self, now: float) -> None:
         """Record all notes, and the time so far of a wait for memory: a snapshot is taken."""
-        self.settle(now)
         if self._short_since is not None:
             self.memory(now, is_short=True)
+        self.settle(now)
 
     def settle(self, now: float) -> None:
         """Record all notes, with the time `now`, or with the time `due` if that is earlier. Neither is earlier than any note."""
@@ -218,6 +222,9 @@ class Recorder:
             self._settle_node(at, node)
         if self.batches:
             self._settle_batches(at)
+        if self.shortages:
+            self._producer["bufferpool-wait"].record_all(at, self.shortages)
+            self.shortages.clear()
         histograms = self._metrics.histograms
         if self.latencies:
             histograms["delivery-latency-seconds"].observe_weighed(self.latencies)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from aioproducer.core.batch_splitting import Piece
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
+    from aioproducer.core.produce_exchange import PartitionResponse
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.completion_queue import CompletionQueue
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.sender.flush import Flush
-    from aioproducer.engine.sender.produce_exchange import PartitionResponse
     from aioproducer.errors import KafkaError, TransportError
     from aioproducer.model import Compression
     from aioproducer.net.broker_node import BrokerNode

@@ -7,7 +7,7 @@
    one.
 3. The bytes of a batch stay reserved until the connection no longer uses them, also when its records have failed long before.
 
-The rules are in `core`, and the encoding is in `produce_exchange`. The Sender connects them to the event loop.
+The rules and the encoding (`produce_exchange`) are in `core`. The Sender connects them to the event loop.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from aioproducer.core import produce_exchange
 from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.drain_policy import MAX_BATCHES, DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
+from aioproducer.core.produce_exchange import PartitionResponse
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.engine.sender import produce_exchange
-from aioproducer.engine.sender.produce_exchange import PartitionResponse
 from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
-from aioproducer.engine.tasks.deadline_timer import DeadlineTimer
+from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import (
     ConnectionLost,
     KafkaError,
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aioproducer.core.partition_queues import PartitionQueues
+    from aioproducer.core.produce_exchange import Asked
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
     from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.append.loop_budget import DrainSchedule
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.engine.sender.batch_completion import BatchCompletion
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
-    from aioproducer.engine.sender.drain_schedule import DrainSchedule
-    from aioproducer.engine.sender.produce_exchange import Asked
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Connection
@@ -91,6 +91,7 @@ class Sender:
         self._schedule = schedule
         self.turn: Callable[[], None] = schedule.turn
         self._loop_budget = schedule.loop_budget
+        self._fast_path = schedule.fast_path
         self._partition_queues = partition_queues
         self._pool = completion.pool
         self._completion = completion
@@ -163,6 +164,9 @@ class Sender:
 
     def _serve_waiting(self, *, is_taken: bool) -> None:
         """Serve the pending sends after a drain; `is_taken`: it took a batch."""
+        # While the fast path is open, no send waits; and mostly no task is to continue, nor was memory short.
+        if self._fast_path.fast and not self._continuing and not self._partition_queues.ready.memory_is_short:
+            return
         # To serve pending sends in the event-loop iteration of a drain, too, would take long.
         has_waiting = self._pool.has_waiting
         if is_taken and has_waiting:
@@ -391,7 +395,7 @@ class Sender:
 
         Such a leader needs no metadata request (KIP-951).
         """
-        usual = produce_exchange.read_usual(asked, answer)
+        usual = produce_exchange.read_usual(asked, answer.version, answer.frame, answer.offset)
         if usual is not None:
             return usual, set()
         decoded = answer.decode()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from aioproducer.core.batch_state import State
+from aioproducer.core.produce_exchange import PartitionResponse
 from aioproducer.engine.delivery.chosen_build import Outcome, make_delivery
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.flush import Flush
-from aioproducer.engine.sender.produce_exchange import PartitionResponse
 from aioproducer.errors import ConnectionLost, DeliveryError, KafkaError, Persisted, RecordTooLarge, broker_error
 from tests.engine.append.parts import Parts, engine_context
 

@@ -1,14 +1,146 @@
-"""Callbacks in which a bug may hide."""
+"""Callbacks in which a bug may hide, and one timer for many deadlines."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import heapq
+import socket
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
-from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+from aioproducer.engine.tasks.guarded_loop import DeadlineTimer, GuardedLoop
 from aioproducer.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.asyncio
+async def test_it_rings_for_each_deadline_in_turn() -> None:
+    """Also for one that was set earlier than the one at hand; never before its time, and with one timer at a time."""
+    loop = asyncio.get_running_loop()
+    deadlines: list[float] = []
+    rung: list[float] = []
+    done = asyncio.Event()
+
+    def ring(now: float) -> None:
+        assert now >= deadlines[0]
+        rung.append(heapq.heappop(deadlines))
+        if not deadlines:
+            done.set()
+
+    alarm = DeadlineTimer(loop, lambda: deadlines[0] if deadlines else None, ring)
+    alarm.check()
+    began = loop.time()
+    wanted = [began + late for late in (0.006, 0.002, 0.004, 0.002)]
+    for when in wanted:
+        heapq.heappush(deadlines, when)
+        alarm.check()
+    await done.wait()
+    assert rung == sorted(wanted)
+
+
+@pytest.mark.asyncio
+async def test_a_deadline_that_was_put_off_does_not_ring_at_its_old_time() -> None:
+    """It is asked again when the timer comes."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + 0.001
+    rung = loop.create_future()
+    alarm = DeadlineTimer(loop, lambda: deadline if not rung.done() else None, rung.set_result)
+    alarm.check()
+    deadline += 0.01
+    assert await rung >= deadline
+
+
+def test_it_can_be_set_again_on_uvloop_when_it_is_due_at_once() -> None:
+    """A handle of uvloop's for at once does not say when."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        rung = loop.create_future()
+        deadline = loop.time()
+        alarm = DeadlineTimer(loop, lambda: None if rung.done() else deadline, rung.set_result)
+        alarm.check()
+        deadline -= 1
+        alarm.check()
+        await rung
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.asyncio
+async def test_once_stopped_it_never_rings() -> None:
+    """Nor can it be set again."""
+    loop = asyncio.get_running_loop()
+    rung: list[float] = []
+    alarm = DeadlineTimer(loop, loop.time, rung.append)
+    alarm.check()
+    alarm.stop()
+    alarm.check()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert rung == []
+
+
+@pytest.mark.parametrize("factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_a_patient_one_rings_after_the_sockets_were_read(*, factory: Callable[[], asyncio.AbstractEventLoop], is_patient: bool) -> None:
+    """A patient timer judges after the loop has read data that arrived while another timer blocked it.
+
+    It judges as of the time of its own timer.
+    """
+    seen: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        here, there = socket.socketpair()
+        rung = loop.create_future()
+        deadline = loop.time() + 0.002
+
+        def read() -> None:
+            here.recv(1)
+            seen.append("read")
+            loop.remove_reader(here)
+
+        def ring(now: float) -> None:
+            assert deadline <= now <= loop.time()
+            seen.append("rung")
+            rung.set_result(None)
+
+        with here, there:
+            loop.add_reader(here, read)
+            loop.call_at(deadline - 0.001, there.send, b"x")
+            DeadlineTimer(loop, lambda: None if rung.done() else deadline, ring, is_patient=is_patient).check()
+            time.sleep(0.004)  # noqa: ASYNC251  both timers are due in one turn
+            await rung
+            while len(seen) < 2:
+                await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+    assert seen == (["read", "rung"] if is_patient else ["rung", "read"])
+
+
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.asyncio
+async def test_a_patient_one_can_be_stopped_while_it_waits_for_the_sockets(turns: int) -> None:
+    """A patient timer that is stopped in any event-loop iteration calls its callback no more."""
+    loop = asyncio.get_running_loop()
+    rung: list[float] = []
+    deadline = loop.time()
+    alarm = DeadlineTimer(loop, lambda: deadline if not rung else None, rung.append, is_patient=True)
+    alarm.check()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    alarm.stop()
+    before = len(rung)
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert len(rung) == before <= (turns > 3)
 
 
 @pytest.mark.asyncio

@@ -94,7 +94,7 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "a-partition-is-not-muted-while-one-is-in-flight",
-        "core/ready_partitions.py",
+        "core/partition_queues.py",
         "queue.is_muted or (queue.one_at_a_time and queue.in_flight):",
         "queue.is_muted:",
     ),
@@ -211,7 +211,7 @@ SIMULATED: tuple[Simulated, ...] = (
     ),
     Simulated(
         "a-muted-partition-is-drained",
-        "core/ready_partitions.py",
+        "core/partition_queues.py",
         "queue.retry_at or queue.is_held or queue.is_muted or",
         "queue.retry_at or queue.is_held or",
     ),

@@ -1,4 +1,7 @@
-"""Requests and answers by ready-made bytes are the schema's, byte for byte; and what is not usual is left to the schema."""
+"""Tests of `aioproducer.core.produce_exchange`: what an answer says of each batch, and its bytes.
+
+Requests and answers by prepared bytes are the schema's, byte for byte; an answer that is not usual is left to the schema.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.errors import ProtocolError
-from aioproducer.wire import usual_produce
+from aioproducer.core import produce_exchange
+from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
+from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.wire.primitives import JOINED, uvarint
 from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-VERSIONS = range(usual_produce.FIRST, 14)
+VERSIONS = range(produce_exchange.FIRST_FLEXIBLE, 14)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 # Names of some languages are longer in bytes than one byte of length can say.
@@ -27,6 +32,77 @@ ANSWERED = st.tuples(INT32, INT64, INT64, INT64)  # partition, base offset, time
 SOME_TOPICS = st.lists(TOPICS, unique=True, max_size=4)
 
 
+def asked(*partitions: int) -> produce_exchange.Asked:
+    """A batch of two records for each partition of topic t."""
+    routing = TopicRouting("t", bytes(16))
+    batches = [
+        ProducerBatch(PartitionQueue(routing, partition, 1, None), 1, None, None, credit=0, expires_at=1.0) for partition in partitions
+    ]
+    for batch in batches:
+        batch.count = 2
+    return {("t", batch.queue.partition): batch for batch in batches}
+
+
+def saying(**partition: object) -> object:
+    one = message("Produce.response.topics.partitions", index=0, **partition)
+    return message("Produce.response", topics=[message("Produce.response.topics", name="t", partitions=[one])])
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 17])
+def test_an_error_with_an_offset(offset: int) -> None:
+    """A leader that appended, and then lost the partition, gives the offset with the error (Kafka's DelayedProduce)."""
+    (told,) = produce_exchange.read(asked(0), saying(error_code=6, base_offset=offset)).values()
+    assert isinstance(told.error, BrokerError)
+    assert (told.error.name, told.base_offset) == ("NOT_LEADER_OR_FOLLOWER", offset)
+
+
+def test_an_acknowledgement() -> None:
+    """Its offset, and the broker's time where it stamps."""
+    (told,) = produce_exchange.read(asked(0), saying(base_offset=5, log_append_time_ms=9)).values()
+    assert told == produce_exchange.PartitionResponse(None, 5, 9)
+
+
+def test_what_an_answer_leaves_out() -> None:
+    """A partition that the answer leaves out ends with a ProtocolError. The other partitions have their results (SEN-07)."""
+    first, second = produce_exchange.read(asked(0, 1), saying(base_offset=5)).values()
+    assert first.error is None
+    assert isinstance(second.error, ProtocolError)
+
+
+def received(*indexes: int, topic: str = "t", version: int = 12) -> tuple[int, bytes, int]:
+    """The version, the frame and the offset of an answer that acknowledges those partitions of a topic, each at ten times its number."""
+    partitions = [message("Produce.response.topics.partitions", index=index, base_offset=10 * index) for index in indexes]
+    model = message("Produce.response", topics=[message("Produce.response.topics", name=topic, partitions=partitions)])
+    return version, b"".join(codec("Produce.response", version).encode(model)), 0
+
+
+def test_the_usual_answer_acknowledges_each_batch() -> None:
+    """In whichever order the broker names the partitions."""
+    batches = asked(0, 1, 2)
+    told = produce_exchange.read_usual(batches, *received(2, 0, 1))
+    assert told == {batch: produce_exchange.PartitionResponse(None, 10 * partition) for (_, partition), batch in batches.items()}
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        received(0, 1, 3),
+        received(0, 1),
+        received(0, 1, 1),
+        received(0, 1, 2, 2),
+        received(0, 1, 2, topic="u"),
+        received(0, 1, 2, version=8),
+    ],
+    ids=["another partition", "one is left out", "one twice for another", "one twice", "another topic", "an old version"],
+)
+def test_an_answer_that_is_not_of_just_these_batches(answered: tuple[int, bytes, int]) -> None:
+    """It is left to the schema, and to `read`, which says what is wrong with it."""
+    assert produce_exchange.read_usual(asked(0, 1, 2), *answered) is None
+
+
+# Prepared bytes
+
+
 def id_of(name: str) -> bytes:
     """A topic's id."""
     return name.encode()[:16].ljust(16, b".")
@@ -34,7 +110,7 @@ def id_of(name: str) -> bytes:
 
 def named(version: int, name: str) -> str | bytes:
     """A topic as a request of that version has it."""
-    return name if version < usual_produce.FIRST_WITH_TOPIC_IDS else id_of(name)
+    return name if version < produce_exchange.FIRST_WITH_TOPIC_IDS else id_of(name)
 
 
 def answer(version: int, partitions: Mapping[str, Sequence[Mapping[str, Any]]], *, throttle_time_ms: int = 0) -> bytes:
@@ -83,7 +159,7 @@ def test_a_request_is_the_schemas(
         named(version, name): [(index, HEADER, memoryview(payload)) for index, payload in some] for name, some in topics.items()
     }
     if len(given_topics) == len(topics):  # ids may be alike where names are not
-        buffers = usual_produce.encode(version, acks, timeout_ms, transactional_id, given_topics)
+        buffers = produce_exchange.encode_topics(version, acks, timeout_ms, transactional_id, given_topics)
         assert b"".join(buffers) == b"".join(codec("Produce.request", version).encode(whole))
 
 
@@ -91,7 +167,9 @@ def test_a_request_is_the_schemas(
 def test_what_is_copied(sizes: tuple[int, ...], buffers: int) -> None:
     """A large payload leaves as the object that came in; a small one joins what is around it."""
     payloads = [bytes(size) for size in sizes]
-    request = usual_produce.encode(12, -1, 30_000, None, {"orders": [(at, HEADER, payload) for at, payload in enumerate(payloads)]})
+    request = produce_exchange.encode_topics(
+        12, -1, 30_000, None, {"orders": [(at, HEADER, payload) for at, payload in enumerate(payloads)]}
+    )
     assert len(request) == buffers
     assert [any(buffer is payload for buffer in request) for payload in payloads] == [size >= JOINED for size in sizes]
 
@@ -101,7 +179,9 @@ def test_what_is_copied(sizes: tuple[int, ...], buffers: int) -> None:
 def test_the_usual_answer_is_read(version: int, names: list[str], partitions: list[tuple[int, int, int, int]], before: bytes) -> None:
     """Topic, partition, base offset and time of each batch, wherever in a frame the answer begins."""
     frame = before + answer(version, {name: [written(*one) for one in partitions] for name in names})
-    assert usual_produce.read(version, frame, len(before)) == [(named(version, name), *one[:3]) for name in names for one in partitions]
+    assert produce_exchange.read_acknowledged(version, frame, len(before)) == [
+        (named(version, name), *one[:3]) for name in names for one in partitions
+    ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -120,13 +200,13 @@ def test_what_is_not_usual_is_left(version: int, at: int, unusual: dict[str, Any
     """An error, words, refused records, of whichever partition."""
     partitions: list[dict[str, Any]] = [written(3, 17, -1, 0), written(4, 18, -1, 0)]
     partitions[at].update(unusual)
-    assert usual_produce.read(version, answer(version, {"orders": partitions}), 0) is None
+    assert produce_exchange.read_acknowledged(version, answer(version, {"orders": partitions}), 0) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_throttle_is_left(version: int) -> None:
-    """An answer with a throttle time is not the usual answer, and `usual_produce` does not read it."""
-    assert usual_produce.read(version, answer(version, {"orders": [written(3, 17, -1, 0)]}, throttle_time_ms=1), 0) is None
+    """An answer with a throttle time is not the usual answer, and `read_acknowledged` does not read it."""
+    assert produce_exchange.read_acknowledged(version, answer(version, {"orders": [written(3, 17, -1, 0)]}, throttle_time_ms=1), 0) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -137,7 +217,7 @@ def test_any_byte_may_be_another(version: int) -> None:
     bent += [whole[:end] for end in range(len(whole))] + [whole + more for more in (b"\0", whole, whole[-9:])]
     numbers = 0
     for frame in bent:
-        told = usual_produce.read(version, frame, 0)
+        told = produce_exchange.read_acknowledged(version, frame, 0)
         if told is None:
             continue
         numbers += 1
@@ -151,9 +231,9 @@ def test_any_byte_may_be_another(version: int) -> None:
         assert all(
             (one.error_code, one.error_message, one.record_errors) == (0, None, []) for topic in read.topics for one in topic.partitions
         )
-    names = 2 * 16 if version >= usual_produce.FIRST_WITH_TOPIC_IDS else len("orders") + len("sales")
+    names = 2 * 16 if version >= produce_exchange.FIRST_WITH_TOPIC_IDS else len("orders") + len("sales")
     # The bits of three partitions' four numbers, and those of the names that leave ASCII.
-    assert numbers == 3 * (32 + 3 * 64) + names * (8 if version >= usual_produce.FIRST_WITH_TOPIC_IDS else 7)
+    assert numbers == 3 * (32 + 3 * 64) + names * (8 if version >= produce_exchange.FIRST_WITH_TOPIC_IDS else 7)
     with pytest.raises(ProtocolError):
         codec("Produce.response", version).decode(whole[:-1])
 
@@ -166,4 +246,4 @@ def test_any_byte_may_be_another(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_hostile_answer_is_left(version: int, frame: bytes) -> None:
     """Counts that no frame can keep end the reading, at the frame's end at the latest."""
-    assert usual_produce.read(version, frame, 0) is None
+    assert produce_exchange.read_acknowledged(version, frame, 0) is None
