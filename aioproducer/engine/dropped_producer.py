@@ -2,7 +2,8 @@
 
 1. `Producer.__del__` runs in any thread and inside any call. So it only schedules the end on the event loop.
 2. There a task sends the queued records, for at most `close_timeout_ms`. Then the engine ends.
-3. If the event loop ends first, because all tasks are cancelled or it is closed, the engine ends at once.
+3. If the event loop ends first, because all tasks are cancelled or it is closed, the engine ends at once. The same happens at the end of
+   a program that left the event loop open, which `loop.run_until_complete` does: `Shutdown.end_with_program`.
 
 In each case one warning of the logger `aioproducer` says how many records could not be sent.
 """
@@ -79,9 +80,14 @@ class DroppedProducer:
         told = f"{lost} records could not be sent, or were not acknowledged" if lost else "all its records were sent"
         _log.warning("%s: the producer was dropped without stop(): %s. Use `async with Producer(...)`, or stop it", self._name, told)
 
+    def finish(self) -> None:
+        """End the engine now, unless it has ended. The event loop does not run any more."""
+        if self._has_ended:
+            return
+        if self._flushing is not None:
+            self._flushing.close()
+        self._finish()
+
     def __del__(self) -> None:
         """End the engine if the event loop was closed or dropped before the flush ended."""
-        if not self._has_ended:
-            if self._flushing is not None:
-                self._flushing.close()
-            self._finish()
+        self.finish()

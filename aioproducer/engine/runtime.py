@@ -12,7 +12,7 @@ from aioproducer.encoding import BYTES
 from aioproducer.engine.append.chosen_build import FastPath, here
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.send_many import SendMany
-from aioproducer.engine.append.thread_bridge import ThreadBridge
+from aioproducer.engine.append.thread_bridge import LOOP_CLOSED, ThreadBridge
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.shutdown import Shutdown
@@ -164,6 +164,8 @@ class Runtime:
             return unready(f"the producer failed: {self.shutdown.failure!r}")
         if not self.shutdown.is_open:
             return unready("the producer has stopped")
+        if self.loop.is_closed():
+            return unready(LOOP_CLOSED)
         if patience is None:
             patience = self._config.request_timeout_ms / 1000
         return self.from_thread.ask(partial(self.parts.gauges.health, patience))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from aioproducer.engine.dropped_producer import DroppedProducer
 from aioproducer.engine.observability.waiting_notice import waiting_notice
@@ -72,6 +74,7 @@ class Shutdown:
     def open(self) -> None:
         """Note that the producer has started."""
         self.is_open = True
+        _started.add(self)
         self._events.tell("producer-started")
 
     async def stop(self, timeout: float) -> FlushSummary | None:
@@ -189,8 +192,10 @@ class Shutdown:
     def drop(self, timeout: float) -> None:
         """Send the queued records for at most `timeout` seconds, then end, because the producer was garbage-collected.
 
-        Any thread may call it.
+        Any thread may call it. A second call does nothing.
         """
+        if self._dropped is not None:
+            return
         servers = ",".join(node.where for node in self._parts.cluster.bootstrap)
         self._dropped = DroppedProducer(
             self._loop,
@@ -200,6 +205,15 @@ class Shutdown:
             end=self._end_now,
         )
         self._dropped.schedule()
+
+    def end_with_program(self) -> None:
+        """Report what is lost at the end of the program, whose event loop was left open. A forked child leaves that to the parent."""
+        if os.getpid() != self._pid or self._loop.is_running():
+            return
+        if self.is_open:
+            self.drop(0.0)
+        if self._dropped is not None:
+            self._dropped.finish()
 
     async def _flush_dropped(self, timeout: float) -> None:
         until = self._loop.time() + timeout
@@ -246,3 +260,13 @@ def trouble(parts: EngineParts) -> object | None:
     cluster = parts.cluster
     unreached = next((node.last_error for node in (*cluster.nodes, *cluster.bootstrap) if node.last_error), None)
     return parts.updater.schedule.trouble or (parts.ids.trouble if parts.ids is not None else None) or unreached
+
+
+# Those that have started. An event loop that runs in a daemon thread still uses its producers when the program ends.
+_started: Final[WeakSet[Shutdown]] = WeakSet()
+
+
+@atexit.register
+def _end_with_program() -> None:
+    for shutdown in list(_started):
+        shutdown.end_with_program()

@@ -50,6 +50,7 @@ class BrokerConnection:
         refusals: those of them in which this client and the broker did not accept each other.
         last_error: error of the latest failed attempt, or of a refused renewal, or why an attempt has no token; None after a success.
         tried_at: start of the latest attempt, in the loop's time; 0 before the first.
+        delay: returns why the attempt that runs has no address yet, for an error's text; empty if it has addresses, or if none runs.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class BrokerConnection:
         self._spawn = spawn
         self._on_change = on_change
         self._setup = ConnectionSetup(broker, addresses, settings, on_lost=self._on_lost, on_change=on_change, on_throttle=on_throttle)
+        self.delay: Callable[[], str] = self._setup.delay
         self._loop = asyncio.get_running_loop()
         self._where = f"{broker.host}:{broker.port}"
         self._waiting: list[asyncio.Future[Connection]] = []
@@ -160,7 +162,8 @@ class BrokerConnection:
             if isinstance(error, TransportError):
                 raise
             refused = self.last_error if isinstance(self.last_error, AuthenticationFailed) else None
-            why = f"; the latest attempt: {refused}" if refused is not None else ""
+            delay = self.delay()
+            why = f"; the latest attempt: {refused}" if refused is not None else f": {delay}" if delay else ""
             raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{why}") from (refused or error)
 
     # The task

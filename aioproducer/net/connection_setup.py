@@ -72,6 +72,7 @@ class ConnectionSetup:
         self._where = f"{broker.host}:{broker.port}"
         # Consecutive handshakes during which the connection ended.
         self._closings = 0
+        self._is_resolving = False
         # The stream during its TLS handshake.
         self._tls_stream: TlsStream | None = None
         self._tls = None if settings.security is None else settings.security.tls
@@ -108,7 +109,15 @@ class ConnectionSetup:
         if security is not None and security.sasl is not None:
             await security.sasl.prepare(patience)
 
+    def delay(self) -> str:
+        """Return why the attempt that runs has no address yet, for an error's text; empty if it has addresses, or if none runs."""
+        if not self._is_resolving:
+            return ""
+        why = describe_lookups(self._broker.host)
+        return f"the name is not resolved{why and ': '}{why}"
+
     async def _resolve(self, patience: float) -> tuple[str, ...]:
+        self._is_resolving = True
         try:
             async with asyncio.timeout(patience) as timer:
                 return tuple(await self._addresses.to_try())
@@ -117,6 +126,8 @@ class ConnectionSetup:
                 raise
             why = describe_lookups(self._broker.host)
             raise ConnectionLost(f"{self._where}: the name was not resolved within {round(patience, 3):g} s{why and ': '}{why}") from error
+        finally:
+            self._is_resolving = False
 
     async def _dial(self, address: str, where: str, patience: float) -> Connection:
         settings = self._settings

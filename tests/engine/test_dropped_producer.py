@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -18,7 +20,7 @@ import pytest
 import uvloop
 from whole import jumping, turns
 
-from aioproducer import Producer
+from aioproducer import Producer, ProducerClosed
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -258,3 +260,64 @@ def test_stop_in_another_loop_once_the_own_one_is_closed(make_loop: Callable[[],
             del producer
             gc.collect()
         assert len(told(caplog)) == 1
+
+
+ENDS = """
+import asyncio, sys
+import uvloop
+from aioproducer import Producer
+from aioproducer.testing import FakeCluster
+
+async def main():
+    cluster = FakeCluster(memory=True)
+    await cluster.__aenter__()
+    cluster.create_topic("orders")
+    cluster.hang("Produce")
+    producer = Producer(**cluster.client_options)
+    await producer.start()
+    for number in range(3):
+        await producer.send("orders", b"%d" % number)
+    return producer
+
+loop = {"asyncio": asyncio, "uvloop": uvloop}[sys.argv[1]].new_event_loop()
+producer = loop.run_until_complete(main())
+"""
+AT_THE_END = {
+    "still referenced": "",
+    "dropped, and the loop runs no more": "del producer",
+    "dropped, and the flush has begun": "del producer\nloop.run_until_complete(asyncio.sleep(0.01))",
+}
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("end", AT_THE_END)
+def test_a_program_that_ends_with_its_loop_open(end: str, loop: str) -> None:
+    """`loop.run_until_complete` without `loop.close()`, as many scripts have it: default settings show the number of lost records, once."""
+    ended = subprocess.run([sys.executable, "-c", ENDS + AT_THE_END[end], loop], capture_output=True, text=True, timeout=120, check=True)
+    lines = [line for line in ended.stderr.splitlines() if "without stop()" in line]
+    assert len(lines) == 1, ended.stderr
+    assert "3 records could not be sent, or were not acknowledged" in lines[0]
+    assert "never awaited" not in ended.stderr
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_a_producer_whose_loop_is_closed_is_not_ready(make_loop: Callable[[], Any]) -> None:
+    """`health` names the reason, so that a probe in another thread ends the program. `from_thread` refuses in every thread."""
+
+    async def main() -> Producer[Any, Any]:
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        assert producer.health()
+        return producer
+
+    with served() as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        loop = make_loop()
+        producer = loop.run_until_complete(main())
+        loop.close()
+        assert producer.health().reasons == ("the producer's loop is closed",)
+        with pytest.raises(ProducerClosed, match="loop is closed"):
+            producer.from_thread.send("orders", b"v")
+        asyncio.run(producer.stop())
+        del producer
+        gc.collect()

@@ -297,6 +297,25 @@ def test_a_connection_that_hangs_delays_no_other() -> None:
     run(main())
 
 
+class HungResolver:
+    """Never answers."""
+
+    async def resolve(self, _host: str) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+
+def test_patience_is_shorter_than_the_look_up() -> None:
+    """The error says that the name is not resolved yet, and nothing of look-ups once the broker is dialled."""
+
+    async def main() -> None:
+        async with running(ScriptedDialer(), resolver=HungResolver()) as node:
+            with pytest.raises(ConnectionLost, match=r"no connection within 1 s yet: the name is not resolved$"):
+                await node.call(ApiKey.METADATA, lambda _: None, timeout=30.0, patience=1.0)
+
+    run(main())
+
+
 def test_patience_is_shorter_than_the_dial() -> None:
     """The caller may ask another broker after its patience is over.
 
@@ -312,7 +331,7 @@ def test_patience_is_shorter_than_the_dial() -> None:
         dialer = ScriptedDialer(wait)
         async with running(dialer) as node:
             began = now()
-            with pytest.raises(ConnectionLost, match="no connection within 1 s yet"):
+            with pytest.raises(ConnectionLost, match=r"no connection within 1 s yet$"):
                 await node.call(ApiKey.METADATA, lambda _: None, timeout=30.0, patience=1.0)
             assert now() - began == pytest.approx(1, abs=0.01)
             assert node.load == (Standing.DIALLING, 0)

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.memory.wait_queue import PendingSend
 
-__all__ = ["FromThread", "ThreadBridge", "ThreadDelivery"]
+__all__ = ["LOOP_CLOSED", "FromThread", "ThreadBridge", "ThreadDelivery"]
 
 K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
+LOOP_CLOSED: Final = "the producer's loop is closed"
 # Bytes of records that are handed over and not in a batch yet.
 _LIMIT: Final = 1_048_576
 # Bytes of such a record beside its key and value, at most.
@@ -181,6 +182,8 @@ class ThreadBridge:
         """Hand over a record for `FromThread.send`. Returns its future; `record` is all arguments of `Producer.send`, in order."""
         if self._is_forked:
             raise ProducerClosed(FORKED)
+        if self._loop.is_closed():
+            raise ProducerClosed(LOOP_CLOSED)
         if threading.get_ident() == self._thread:
             raise UsageError("from_thread is for other threads; this one runs the producer's loop: `await producer.send(...)`")
         size = _OVERHEAD + sum(len(part) for part in record[1:3] if isinstance(part, (bytes, bytearray, memoryview)))
@@ -207,7 +210,7 @@ class ThreadBridge:
         try:
             self._loop.call_soon_threadsafe(self._take)
         except RuntimeError as error:
-            raise ProducerClosed("the producer's loop is closed") from error
+            raise ProducerClosed(LOOP_CLOSED) from error
         self._is_due = True
 
     def ask(self, question: Callable[[], T]) -> T:

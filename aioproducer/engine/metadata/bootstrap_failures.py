@@ -64,5 +64,5 @@ class BootstrapFailures:
         return "; ".join(map(self._reason, self._nodes))
 
     def _reason(self, node: BrokerNode) -> str:
-        told = str(node.control.last_error or self._errors.get(node.where) or "no answer yet")
+        told = str(node.control.last_error or self._errors.get(node.where) or node.control.delay() or "no answer yet")
         return told if told.startswith(node.where) else f"{node.where}: {told}"

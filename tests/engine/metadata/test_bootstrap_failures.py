@@ -14,7 +14,7 @@ REFUSED, LOST, ANSWERED = CredentialsRefused("no", "sasl", "PLAIN", 58), Connect
 
 
 def node(where: str, last_error: KafkaError | None = None, refusals: int = 0) -> Any:
-    return SimpleNamespace(where=where, control=SimpleNamespace(last_error=last_error, failures=0, refusals=refusals))
+    return SimpleNamespace(where=where, control=SimpleNamespace(last_error=last_error, delay=str, failures=0, refusals=refusals))
 
 
 @pytest.mark.parametrize(
