@@ -71,6 +71,9 @@ def _protocol_of_all(option: str, parts: list[str]) -> str | None:
 def _listed(option: str, text: str) -> Any:
     """Return the parts of a list as JSON, Python or YAML write it on one text line; any other text unchanged, in a list."""
     inner = text.strip()
+    # An environment file of Docker keeps the quotes around a value.
+    if len(inner) > 1 and inner[0] == inner[-1] and inner[0] in "\"'":
+        inner = inner[1:-1].strip()
     if not (inner.startswith("[") and inner.endswith("]")) or _is_ipv6(inner[1:-1]):
         return [inner]
     # Few users write a list in this way.
@@ -108,6 +111,10 @@ def _address(option: str, part: str) -> str:
     text = part[scheme.end() :] if scheme is not None else part
     if "/" in text:
         raise ConfigError(f"{option}: {part!r} is not host:port: a broker's address has no path")
+    if text.upper() in PROTOCOLS:
+        raise ConfigError(
+            f"{option}: {part!r} is a security protocol, not host:port: name it by security_protocol, or as {text}://host:port"
+        )
     host, port = _host_and_port(text)
     if not _is_host(host) or not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
         raise ConfigError(f"{option}: {part!r} is not host:port")

@@ -30,6 +30,8 @@ def read(given: Any) -> tuple[str, ...]:
         ('["a:1", "b:2"]', ("a:1", "b:2")),
         ("['a:1', 'b:2']", ("a:1", "b:2")),
         ("[a:1, b:2]", ("a:1", "b:2")),
+        ("'a:1,b:2'", ("a:1", "b:2")),
+        ('"PLAINTEXT://a:1"', ("a:1",)),
         ("[[::1]:1, [fe80::1%eth0]:2]", ("[::1]:1", "[fe80::1%eth0]:2")),
         (["a:1,b:2", "c:3"], ("a:1", "b:2", "c:3")),
         ("localhost", ("localhost:9092",)),
@@ -93,6 +95,13 @@ def test_another_scheme_is_refused_at_construction(scheme: str) -> None:
     """A host named like it would be looked up until `max_block_ms` is over."""
     with pytest.raises(ConfigError, match=f"has the scheme '{scheme}': it is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or left out"):
         read(f"{scheme}://pkc-1.aws.confluent.cloud:9092")
+
+
+@pytest.mark.parametrize("given", ["PLAINTEXT", "a:1,ssl", ["SASL_SSL"]])
+def test_a_security_protocol_is_no_host(given: Any) -> None:
+    """It stands there where a variable is empty or was cut off: no host of that name is looked up."""
+    with pytest.raises(ConfigError, match="is a security protocol, not host:port: name it by security_protocol"):
+        read(given)
 
 
 @pytest.mark.parametrize("given", ["a:1/kafka", "a:1/", "PLAINTEXT://a:1/", "//a:1", "http:/a:1", "a/b"])
