@@ -162,9 +162,16 @@ class BrokerConnection:
             if isinstance(error, TransportError):
                 raise
             refused = self.last_error if isinstance(self.last_error, AuthenticationFailed) else None
-            delay = self.delay()
-            why = f"; the latest attempt: {refused}" if refused is not None else f": {delay}" if delay else ""
-            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{why}") from (refused or error)
+            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{self._why(refused)}") from (
+                refused or error
+            )
+
+    def _why(self, refused: AuthenticationFailed | None) -> str:
+        """Return why there is no connection yet, for the end of an error's text; empty: that is not known."""
+        if refused is not None:
+            return f"; the latest attempt: {refused}"
+        delay = self.delay()
+        return f": {delay}" if delay else ""
 
     # The task
 
