@@ -208,6 +208,7 @@ def test_the_sink_is_imported_alone() -> None:
     modules = (
         "",
         ".errors",
+        ".named_tuples",
         ".spark",
         ".spark.collecting",
         ".spark.contract",
