@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import SerializationError
+from aioproducer.options import is_coroutine_function
 from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, failure, serialize
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Encoding:
             cause = failure(what, self.topic, None, error)
             told = str(cause).replace(" on a NoneType for ", " while it was prepared for ")
             raise SerializationError(told) from error
-        if inspect.iscoroutinefunction(function):
+        if is_coroutine_function(function):
             raise SerializationError(
                 f"{what}_serializer gave an encoder for {self.topic!r} whose `encode` is a coroutine function: "
                 "what must be awaited for each record, await in your code, before `send`"

@@ -43,12 +43,13 @@ Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = Sequence[Header]
 # Headers as `send` takes them; a string is UTF-8. Interceptors and serializers get them as `Headers`.
 HeadersLike: TypeAlias = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
-# A record may be sent wherever one of a more general type may. Without a key it fits any type of keys (PEP 696).
+# A record may be sent wherever one of a more general type may. Without a key it fits any type of keys, and an annotation `Record` alone is one of
+# any record (PEP 696).
 if typing.TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
 
-    K_co = DefaultingTypeVar("K_co", covariant=True, default=typing.Never)
-    V_co = DefaultingTypeVar("V_co", covariant=True, default=typing.Never)
+    K_co = DefaultingTypeVar("K_co", covariant=True, default=Any)
+    V_co = DefaultingTypeVar("V_co", covariant=True, default=Any)
 else:
     K_co = TypeVar("K_co", covariant=True)
     V_co = TypeVar("V_co", covariant=True)

@@ -39,17 +39,16 @@ class Frozen:
             """Raise FrozenInstanceError."""
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def __getstate__(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return the fields' values, and the attributes that a plain subclass has added, for copies and pickles."""
-        return [getattr(self, field.name) for field in dataclasses.fields(self)], getattr(self, "__dict__", {})  # type: ignore[arg-type]
+    def __getstate__(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the attributes of a plain subclass, and the fields with the subclass's slots, for copies and pickles."""
+        state: Any = super().__getstate__()
+        return state if isinstance(state, tuple) else (state, None)
 
-    def __setstate__(self, state: tuple[list[Any], dict[str, Any]]) -> None:
-        """Set the fields' values, and the attributes."""
-        values, added = state
-        for field, value in zip(dataclasses.fields(self), values, strict=True):  # type: ignore[arg-type]
-            object.__setattr__(self, field.name, value)
-        for name, value in added.items():
-            object.__setattr__(self, name, value)
+    def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any] | None]) -> None:
+        """Set the attributes, and the fields."""
+        for values in state:
+            for name, value in (values or {}).items():
+                object.__setattr__(self, name, value)
 
 
 class OptionsSignature:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import math
@@ -32,6 +33,7 @@ __all__ = [
     "breaker",
     "client_id",
     "function",
+    "is_coroutine_function",
     "mapping",
     "number",
     "option",
@@ -204,6 +206,15 @@ def or_word(word: str, kind: Kind) -> Kind:
     return Kind(f"{kind.values}; or {word}", read, kind.low, kind.high)
 
 
+def is_coroutine_function(function: object) -> bool:
+    """Return whether a call must be awaited: of a coroutine function, of an object whose `__call__` is one, or of a `partial` of these."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    # An object that can be called has the function in its class.
+    called = getattr(type(function), "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
 def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bool] = callable) -> Kind:
     """Return the kind of a callable, or None.
 
@@ -219,9 +230,7 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
         if isinstance(value, (str, bytes, bytearray)) or not (value is None or shape(value)):
             given = repr(value) if isinstance(value, str) else type(value).__name__
             raise ConfigError(f"{name} must be callable, not {given}")
-        # An object that can be called has the function in its class.
-        called = getattr(type(value), "__call__", None)  # noqa: B004
-        if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(called):
+        if is_coroutine_function(value):
             advice = "await in your code, before `send`" if name.endswith("_serializer") else "it is called between two steps of the loop"
             raise ConfigError(f"{name} must be a plain function, not a coroutine function: {advice}")
         return value
@@ -284,7 +293,7 @@ def plugins(*methods: str) -> Kind:
             if not known:
                 shown = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
                 raise ConfigError(f"{name}: {shown} has none of the methods {', '.join(methods)}")
-            if any(map(inspect.iscoroutinefunction, known)):
+            if any(map(is_coroutine_function, known)):
                 raise ConfigError(
                     f"{name}: methods are plain functions, not coroutine functions: they are called between two steps of the loop"
                 )

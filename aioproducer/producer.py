@@ -8,7 +8,7 @@ import warnings
 from collections.abc import AsyncIterable, Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, check_hooks, without_content
@@ -104,6 +104,17 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         *,
         key_serializer: SerializerOf[K],
         value_serializer: SerializerOf[V],
+        **options: Unpack[ProducerArguments],
+    ) -> None: ...
+
+    # Where a type is declared, mypy would take serializers of other types for the options of the next overload.
+    @overload
+    def __init__(
+        self: Producer[Never, Never],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[Any] = ...,
+        value_serializer: SerializerOf[Any] = ...,
         **options: Unpack[ProducerArguments],
     ) -> None: ...
 

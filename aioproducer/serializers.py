@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError, SerializationError
 from aioproducer.named_tuples import NamedTuple
+from aioproducer.options import is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,7 @@ def adapt(function: Callable[..., bytes] | Serializer[Any] | None) -> Step:
     if is_two_phase(function):
         return Step(shape=WITH_HEADERS, serializer=function)  # type: ignore[arg-type]
     assert callable(function)
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+    if is_coroutine_function(function):
         raise ConfigError(f"a serializer is a plain function; {function!r} is a coroutine function. Await before `send`.")
     try:
         inspect.signature(function).bind(b"value")

@@ -89,6 +89,13 @@ async def mistakes_of_configs_and_records(plain: Producer) -> None:
     await RecordingProducer(**options).send("orders", b"value")
     assert_type(Producer.from_env("KAFKA_", **options, resolver=None), Producer[bytes, bytes])
 
+    other: Producer[bytes, Row] = Producer(value_serializer=encoded)  # type: ignore[assignment]
+    other = Producer(other.config, key_serializer=string_serializer, value_serializer=encoded)  # type: ignore[assignment]
+    recorded: RecordingProducer[Order, bytes] = RecordingProducer(key_serializer=string_serializer)  # type: ignore[assignment]
+    await recorded.send("orders", b"value", Order(1))
+
+    any_record: Record = Record(Order(1), "key")
+    await named.send_many("orders", [any_record])
     record = Record(b"value", headers={"source": "shop"})
     await plain.send_many("orders", [record, Record(b"value", b"key")])
     await named.send_many("orders", [Record(Order(1))])

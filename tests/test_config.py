@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pickle
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -447,7 +448,7 @@ def test_functions_are_plain(name: str, advice: str) -> None:
         async def __call__(self, *_given: object) -> bytes:
             return b""
 
-    for given in (later, Later()):
+    for given in (later, Later(), functools.partial(Later())):
         with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function: {advice}"):
             config(**{name: given})
 

@@ -65,11 +65,24 @@ class Owned(ProducerConfig):
         object.__setattr__(self, "owner", "billing")
 
 
-def test_a_copy_has_the_attributes_that_a_subclass_adds() -> None:
+class Slotted(ProducerConfig):
+    """Adds a slot."""
+
+    __slots__ = ("owner",)
+
+    owner: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "owner", "billing")
+
+
+@pytest.mark.parametrize("kind", [Owned, Slotted])
+def test_a_copy_has_the_attributes_that_a_subclass_adds(kind: type[Owned | Slotted]) -> None:
     """A producer copies its config if it chooses the client id."""
-    made = Owned(linger_ms=5)
+    made = kind(linger_ms=5)
     for copied in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made)), Producer(made).config):
-        assert isinstance(copied, Owned)
+        assert isinstance(copied, kind)
         assert (copied.owner, copied.linger_ms) == ("billing", 5)
 
 

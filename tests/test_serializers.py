@@ -92,7 +92,7 @@ class _Later:
         return b""
 
 
-@pytest.mark.parametrize("function", [_later, functools.partial(_later), _Later()], ids=["function", "partial", "object"])
+@pytest.mark.parametrize("function", [_later, functools.partial(_later), _Later(), functools.partial(functools.partial(_Later()))])
 def test_a_coroutine_function_is_no_serializer(function: Any) -> None:
     """Said when the producer is made."""
     with pytest.raises(ConfigError, match="plain function"):

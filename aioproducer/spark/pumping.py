@@ -63,12 +63,13 @@ class _Line:
         self._error: BaseException | None = None
 
     async def send(self, batch: pa.RecordBatch) -> None:
-        # The lock lets in first who came first.
-        async with self._turn:
-            if self._error is not None:
-                raise self._error
-            try:
+        # A batch whose send is cancelled while it waits for its turn has failed, too: the lock lets in the one behind it.
+        try:
+            # The lock lets in first who came first.
+            async with self._turn:
+                if self._error is not None:
+                    raise self._error
                 await self._sender.send(batch)
-            except BaseException as error:
-                self._error = error
-                raise
+        except BaseException as error:
+            self._error = error
+            raise

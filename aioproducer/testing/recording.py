@@ -18,7 +18,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, overload
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
@@ -123,6 +123,17 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
         *,
         key_serializer: SerializerOf[K],
         value_serializer: SerializerOf[V],
+        **options: Unpack[RecordingArguments],
+    ) -> None: ...
+
+    # Where a type is declared, mypy would take serializers of other types for the options of the next overload.
+    @overload
+    def __init__(
+        self: RecordingProducer[Never, Never],
+        config: ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerOf[Any] = ...,
+        value_serializer: SerializerOf[Any] = ...,
         **options: Unpack[RecordingArguments],
     ) -> None: ...
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from in_thread import PATIENCE, ClusterInThread
 
-from aioproducer.spark.pumping import pump
+from aioproducer.spark.pumping import _Line, pump
 from aioproducer.spark.rows import RowFailed
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.writing import BatchWriter, StreamWriter, TaskMessage
@@ -176,3 +176,36 @@ def test_an_error_of_spark_ends_the_send(own_worker: Worker) -> None:
     with pytest.raises(OSError, match="the stage before"):
         list(pump(own_worker, sender, broken()))  # type: ignore[arg-type]
     assert sender.cancelled.wait(PATIENCE)
+
+
+class Held:
+    """Notes what is sent. The first send waits for `opened`."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.opened = asyncio.Event()
+
+    async def send(self, batch: int) -> None:
+        if batch == 0:
+            await self.opened.wait()
+        self.sent.append(batch)
+
+
+def test_no_batch_is_sent_behind_one_that_is_cancelled_at_its_turn() -> None:
+    """The task's thread cancels one send after the other while the loop runs: the first may have ended, and the next one have its turn."""
+
+    async def run() -> list[int]:
+        sender = Held()
+        line: Any = _Line(sender)  # type: ignore[arg-type]
+        first, second, third = [asyncio.ensure_future(line.send(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        sender.opened.set()
+        await asyncio.sleep(0)
+        assert first.done()
+        second.cancel()
+        await asyncio.wait([second, third])
+        assert second.cancelled()
+        assert third.cancelled()
+        return sender.sent
+
+    assert asyncio.run(run()) == [0]
