@@ -89,6 +89,24 @@ async def test_what_is_queued_is_sent_first(options: dict[str, Any], caplog: pyt
 
 
 @jumping
+async def test_a_task_made_it(caplog: pytest.LogCaptureFixture) -> None:
+    """The producer is the result of the task that started it, which nothing of the producer's may reference."""
+
+    async def make() -> Producer[bytes, bytes]:
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        return producer
+
+    async with FakeCluster(memory=True) as cluster:
+        with one_resource_warning():
+            await asyncio.create_task(make())
+            await turns(2)
+            gc.collect()
+        await asyncio.sleep(1)
+        assert told(caplog) == ["all its records were sent"]
+
+
+@jumping
 async def test_it_is_a_resource_warning_too() -> None:
     """The dropped producer gives one ResourceWarning, which names it."""
     async with FakeCluster(memory=True) as cluster:
