@@ -162,16 +162,8 @@ class BrokerConnection:
             if isinstance(error, TransportError):
                 raise
             refused = self.last_error if isinstance(self.last_error, AuthenticationFailed) else None
-            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{self._why(refused)}") from (
-                refused or error
-            )
-
-    def _why(self, refused: AuthenticationFailed | None) -> str:
-        """Return why there is no connection yet, for the end of an error's text; empty: that is not known."""
-        if refused is not None:
-            return f"; the latest attempt: {refused}"
-        delay = self.delay()
-        return f": {delay}" if delay else ""
+            why = _why(refused, self.delay())
+            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{why}") from (refused or error)
 
     # The task
 
@@ -377,3 +369,10 @@ def _explained(error: Exception, broker: Broker) -> TransportError:
         explained = ConnectionLost(text)
     explained.__cause__ = error.__cause__ if type(error) is ConnectionLost and error.__cause__ is not None else error
     return explained
+
+
+def _why(refused: AuthenticationFailed | None, delay: str) -> str:
+    """Return why there is no connection yet, for the end of an error's text; empty: that is not known."""
+    if refused is not None:
+        return f"; the latest attempt: {refused}"
+    return f": {delay}" if delay else ""
