@@ -3,7 +3,8 @@
 1. `Producer.__del__` runs in any thread and inside any call. So it only schedules the end on the event loop.
 2. There a task sends the queued records, for at most `close_timeout_ms`. Then the engine ends.
 3. If the event loop ends first, because all tasks are cancelled or it is closed, the engine ends at once. The same happens at the end of
-   a program that left the event loop open, which `loop.run_until_complete` does: `Shutdown.end_with_program`.
+   a program that left the event loop open, which `loop.run_until_complete` does: `Shutdown.end_with_program`. A producer that the program
+   still references is only reported then, because a function that was registered with `atexit` earlier is called later, and may stop it.
 
 In each case one warning of the logger `aioproducer` says how many records could not be sent.
 """
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
     from collections.abc import Callable, Coroutine
 
-__all__ = ["DroppedProducer"]
+__all__ = ["DroppedProducer", "warn"]
 
 _log = logging.getLogger("aioproducer")
 
@@ -78,7 +79,7 @@ class DroppedProducer:
         self._has_ended = True
         lost = self._end()
         told = f"{lost} records could not be sent, or were not acknowledged" if lost else "all its records were sent"
-        _log.warning("%s: the producer was dropped without stop(): %s. Use `async with Producer(...)`, or stop it", self._name, told)
+        warn(self._name, "the producer was dropped", told)
 
     def finish(self) -> None:
         """End the engine now, unless it has ended. The event loop does not run any more."""
@@ -91,3 +92,8 @@ class DroppedProducer:
     def __del__(self) -> None:
         """End the engine if the event loop was closed or dropped before the flush ended."""
         self.finish()
+
+
+def warn(name: str, event: str, told: str) -> None:
+    """Log the warning that a producer was not stopped: what happened instead, and what became of its records."""
+    _log.warning("%s: %s without stop(): %s. Use `async with Producer(...)`, or stop it", name, event, told)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from aioproducer.engine.dropped_producer import DroppedProducer
+from aioproducer.engine.dropped_producer import DroppedProducer, warn
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.net.transport import close_socket
@@ -58,6 +58,8 @@ class Shutdown:
         self._dropped: DroppedProducer | None = None
         # Records that had not ended when the producer failed or was dropped.
         self._lost = 0
+        # At the end of the program.
+        self._is_reported = False
 
     @property
     def has_ended(self) -> bool:
@@ -194,12 +196,11 @@ class Shutdown:
 
         Any thread may call it. A second call does nothing.
         """
-        if self._dropped is not None:
+        if self._dropped is not None or self._is_reported:
             return
-        servers = ",".join(node.where for node in self._parts.cluster.bootstrap)
         self._dropped = DroppedProducer(
             self._loop,
-            f"{self._config.client_id} of {servers}",
+            self._name,
             spawn=self._parts.supervisor.spawn,
             flush=partial(self._flush_dropped, timeout),
             end=self._end_now,
@@ -207,13 +208,26 @@ class Shutdown:
         self._dropped.schedule()
 
     def end_with_program(self) -> None:
-        """Report what is lost at the end of the program, whose event loop was left open. A forked child leaves that to the parent."""
+        """Report what is lost at the end of the program, whose event loop was left open. A forked child leaves that to the parent.
+
+        A producer that is still referenced stays open: functions that were registered with `atexit` earlier are called later, and may
+        stop it.
+        """
         if os.getpid() != self._pid or self._loop.is_running():
             return
-        if self.is_open:
-            self.drop(0.0)
         if self._dropped is not None:
             self._dropped.finish()
+        elif self.is_open:
+            self._is_reported = True
+            count = self._unended()
+            if count:
+                warn(self._name, "the program ends", f"{count} records are not acknowledged")
+
+    @property
+    def _name(self) -> str:
+        """Return the producer's client id and brokers."""
+        servers = ",".join(node.where for node in self._parts.cluster.bootstrap)
+        return f"{self._config.client_id} of {servers}"
 
     async def _flush_dropped(self, timeout: float) -> None:
         until = self._loop.time() + timeout
@@ -243,12 +257,18 @@ class Shutdown:
         return self._lost
 
     def _count_lost(self) -> None:
-        """Count the queued records, which fail now, as lost."""
-        self._lost += self._unacknowledged() + self._from_thread.queued
+        """Count the records that have not ended, which fail now, as lost. A send that waits raises, if its caller is still there."""
+        if self._dropped is None:
+            self._lost += self._unacknowledged() + self._from_thread.queued
+            return
+        self._lost += self._unended()
         # The warning of `DroppedProducer` reports their number, so their failures are not reported again.
-        if self._dropped is not None:
-            for batch in self._parts.partition_queues.incomplete:
-                batch.result.look()
+        for batch in self._parts.partition_queues.incomplete:
+            batch.result.look()
+
+    def _unended(self) -> int:
+        """Return the number of records that are queued or in flight, that wait, or that a thread has handed over."""
+        return self._unacknowledged() + self._parts.admission.pending.waiting + self._from_thread.queued
 
     def _end_workers(self) -> None:
         self._parts.batch_compressor.close()

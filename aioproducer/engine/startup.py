@@ -35,7 +35,7 @@ class Startup:
         self._loop = asyncio.get_running_loop()
         self._is_stopped = False
         self._ended = asyncio.Event()
-        self._scope = asyncio.timeout(None)
+        self._scope: asyncio.Timeout | None = asyncio.timeout(None)
 
     async def run(self, *, wait: bool) -> None:
         """Start the tasks and wait for the first metadata and the producer id. Without `wait`, tasks wait for them.
@@ -43,6 +43,7 @@ class Startup:
         Raises: as `Runtime.start`. Cancellation, or an error: no task or connection is left.
         """
         until = self._loop.time() + self._config.max_block_ms / 1000
+        assert self._scope is not None
         try:
             async with self._scope:
                 with waiting_notice(self._loop, lambda: self._notice(until)):
@@ -56,6 +57,8 @@ class Startup:
                 raise ProducerClosed(_STOPPED_EARLY) from error
             raise
         finally:
+            # It keeps the task, and the task keeps its result, which may be the producer: nothing would ever collect that one.
+            self._scope = None
             self._ended.set()
         spawn = self._parts.supervisor.spawn
         spawn(self._parts.updater.run() if wait else self._run_metadata(), "metadata")
@@ -85,7 +88,8 @@ class Startup:
             self._is_stopped = True
             # RuntimeError: `run` has failed by itself and is ending.
             with contextlib.suppress(RuntimeError):
-                self._scope.reschedule(self._loop.time())
+                if self._scope is not None:
+                    self._scope.reschedule(self._loop.time())
         await self._ended.wait()
 
     @property

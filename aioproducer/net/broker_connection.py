@@ -162,9 +162,8 @@ class BrokerConnection:
             if isinstance(error, TransportError):
                 raise
             refused = self.last_error if isinstance(self.last_error, AuthenticationFailed) else None
-            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{_why(refused, self.delay())}") from (
-                refused or error
-            )
+            why = _why(refused, self.delay())
+            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{why}") from (refused or error)
 
     # The task
 

@@ -89,6 +89,24 @@ async def test_what_is_queued_is_sent_first(options: dict[str, Any], caplog: pyt
 
 
 @jumping
+async def test_a_task_made_it(caplog: pytest.LogCaptureFixture) -> None:
+    """The producer is the result of the task that started it, which nothing of the producer's may reference."""
+
+    async def make() -> Producer[bytes, bytes]:
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        return producer
+
+    async with FakeCluster(memory=True) as cluster:
+        with one_resource_warning():
+            await asyncio.create_task(make())
+            await turns(2)
+            gc.collect()
+        await asyncio.sleep(1)
+        assert told(caplog) == ["all its records were sent"]
+
+
+@jumping
 async def test_it_is_a_resource_warning_too() -> None:
     """The dropped producer gives one ResourceWarning, which names it."""
     async with FakeCluster(memory=True) as cluster:
@@ -263,7 +281,7 @@ def test_stop_in_another_loop_once_the_own_one_is_closed(make_loop: Callable[[],
 
 
 ENDS = """
-import asyncio, sys
+import asyncio, gc, sys
 import uvloop
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
@@ -282,22 +300,84 @@ async def main():
 loop = {"asyncio": asyncio, "uvloop": uvloop}[sys.argv[1]].new_event_loop()
 producer = loop.run_until_complete(main())
 """
+DROPPED = "the producer was dropped without stop(): 3 records could not be sent, or were not acknowledged."
 AT_THE_END = {
-    "still referenced": "",
-    "dropped, and the loop runs no more": "del producer",
-    "dropped, and the flush has begun": "del producer\nloop.run_until_complete(asyncio.sleep(0.01))",
+    "still referenced": ("", "the program ends without stop(): 3 records are not acknowledged."),
+    "still referenced, and sends wait": (
+        "asyncio.Task(producer.send('unknown', b'v'), loop=loop)\nloop.run_until_complete(asyncio.sleep(0.01))",
+        "the program ends without stop(): 4 records are not acknowledged.",
+    ),
+    "dropped, and the loop runs no more": ("del producer\ngc.collect()", DROPPED),
+    "dropped, and the flush has begun": ("del producer\ngc.collect()\nloop.run_until_complete(asyncio.sleep(0.01))", DROPPED),
 }
+# The function is registered before the module is imported, so it is called after the module's own.
+STOPPED_AT_EXIT = """
+import asyncio, atexit, sys
+
+@atexit.register
+def stop():
+    loop.run_until_complete(producer.stop())
+    print([delivery.result().offset for delivery in deliveries])
+
+import uvloop
+from aioproducer import Producer
+from aioproducer.testing import FakeCluster
+
+async def main():
+    cluster = FakeCluster(memory=True)
+    await cluster.__aenter__()
+    cluster.create_topic("orders")
+    producer = Producer(**cluster.client_options, linger_ms=60_000)
+    await producer.start()
+    return producer, [await producer.send("orders", b"%d" % number) for number in range(3)]
+
+loop = {"asyncio": asyncio, "uvloop": uvloop}[sys.argv[1]].new_event_loop()
+producer, deliveries = loop.run_until_complete(main())
+"""
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("end", AT_THE_END)
 def test_a_program_that_ends_with_its_loop_open(end: str, loop: str) -> None:
     """`loop.run_until_complete` without `loop.close()`, as many scripts have it: default settings show the number of lost records, once."""
-    ended = subprocess.run([sys.executable, "-c", ENDS + AT_THE_END[end], loop], capture_output=True, text=True, timeout=120, check=True)
+    code, text = AT_THE_END[end]
+    ended = subprocess.run([sys.executable, "-c", ENDS + code, loop], capture_output=True, text=True, timeout=120, check=True)
     lines = [line for line in ended.stderr.splitlines() if "without stop()" in line]
     assert len(lines) == 1, ended.stderr
-    assert "3 records could not be sent, or were not acknowledged" in lines[0]
+    assert text in lines[0]
     assert "never awaited" not in ended.stderr
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_program_that_stops_its_producer_by_atexit(loop: str) -> None:
+    """Its records are sent, also if the function was registered before the import of this library, and is therefore called last."""
+    ended = subprocess.run([sys.executable, "-c", STOPPED_AT_EXIT, loop], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "[0, 1, 2]\n", ended.stderr
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_a_record_of_a_thread_that_waits_for_its_topic_is_counted_as_lost(
+    make_loop: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The event loop has taken it, and no task waits for it that would keep the producer."""
+
+    async def main() -> Producer[Any, Any]:
+        producer = Producer(**cluster.client_options)
+        await producer.start()
+        await asyncio.to_thread(producer.from_thread.send, "unknown", b"v")
+        await turns(10)
+        return producer
+
+    with served() as cluster, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        cluster.fail("Metadata", "UNKNOWN_TOPIC_OR_PARTITION", times=1000)
+        loop = make_loop()
+        producer = loop.run_until_complete(main())
+        assert producer.metrics() is not None
+        loop.close()
+        del producer
+        gc.collect()
+        assert told(caplog) == ["1 records could not be sent, or were not acknowledged"]
 
 
 @pytest.mark.parametrize("make_loop", LOOPS)
