@@ -124,7 +124,8 @@ def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
         axes.annotate(
             f"{name} {value:,.0f} ms" if value >= 100 else f"{name} {value:.1f} ms",
             (place, value),
-            xytext=(-7, 7),  # the curve only rises, so above and left of a point is free
+            # The curve only rises, so above and left of a point is free; the median's name stands above that of p90.
+            xytext=(-7, 7) if place > 0.5 else (8, 21),
             textcoords="offset points",
             ha="right" if place > 0.5 else "center",
             fontsize=9.5,
