@@ -120,14 +120,15 @@ def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
     for mark in (*_MARKS, 100 - 100 / len(milliseconds)):
         value, place = _at(milliseconds, mark), _tail(mark)
         name = f"p{mark:g}" if mark in _MARKS else "max"
+        # The curve only rises, so above and left of a point is free; the median's name stands above that of p90.
+        side, offset = ("right", (-7, 7)) if place > 0.5 else ("center", (8, 21))
         axes.plot([place], [value], "o", color=_ACKNOWLEDGED, markersize=6, markeredgecolor="white", zorder=5)
         axes.annotate(
             f"{name} {value:,.0f} ms" if value >= 100 else f"{name} {value:.1f} ms",
             (place, value),
-            # The curve only rises, so above and left of a point is free; the median's name stands above that of p90.
-            xytext=(-7, 7) if place > 0.5 else (8, 21),
+            xytext=offset,
             textcoords="offset points",
-            ha="right" if place > 0.5 else "center",
+            ha=side,
             fontsize=9.5,
             fontweight="bold",
             color=_INK,

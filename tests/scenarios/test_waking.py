@@ -10,6 +10,17 @@ from aioproducer import CircuitBreakManager, Producer, TopicPartition
 from aioproducer.testing import FakeCluster
 
 
+async def fill(cluster: FakeCluster, producer: Producer[bytes, bytes], *, partitions: int) -> None:
+    """Take the memory of a producer whose broker is away: an open batch of partition 0 has little of it, two batches of partition 1 the rest."""
+    for partition in range(partitions):
+        await producer.send_and_wait("orders", b"first", partition=partition)
+    await cluster.brokers[1].stop()
+    await producer.send("orders", b"open", partition=0)
+    for _ in range(2):
+        await producer.send("orders", b"." * 12_000, partition=1)
+        await turns(10)
+
+
 @jumping
 async def test_a_batch_that_has_lingered_leaves() -> None:
     """Nothing else happens then: no record, answer or metadata."""
@@ -27,13 +38,7 @@ async def test_a_batch_that_is_too_old_for_more_records_gives_memory_to_the_send
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
         async with running(cluster, buffer_memory=40_000, batch_max_size=16_384) as (_, producer):
-            for partition in range(2):
-                await producer.send_and_wait("orders", b"first", partition=partition)
-            await cluster.brokers[1].stop()
-            await producer.send("orders", b"open", partition=0)
-            for _ in range(2):
-                await producer.send("orders", b"." * 12_000, partition=1)
-                await turns(10)
+            await fill(cluster, producer, partitions=2)
             sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=1))
             # A sixteenth of delivery_timeout_ms is 7.5 s.
             await asyncio.sleep(7)
@@ -91,13 +96,7 @@ async def test_a_partition_that_is_muted_gives_memory_to_the_sends_that_wait() -
         cluster.create_topic("orders", partitions=3)
         options = {"buffer_memory": 40_000, "batch_max_size": 16_384, "circuit_breaker_class": breaker}
         async with running(cluster, **options) as (_, producer):
-            for partition in range(3):
-                await producer.send_and_wait("orders", b"first", partition=partition)
-            await cluster.brokers[1].stop()
-            await producer.send("orders", b"open", partition=0)
-            for _ in range(2):
-                await producer.send("orders", b"." * 12_000, partition=1)
-                await turns(10)
+            await fill(cluster, producer, partitions=3)
             sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=2))
             await turns(100)
             assert not sending.done()
