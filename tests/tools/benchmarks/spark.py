@@ -1,6 +1,6 @@
 """Spark's own Kafka sink and ours on one real Kafka: rates and CPU of large writes, and what a small micro-batch takes.
 
-    python -m tests.tools.benchmarks.spark [--only kv kv5 headers zstd uncached tuned small] [--rounds 5] [--rows N] [--json PATH]
+    python -m tests.tools.benchmarks.spark [--only kv kv5 headers unmeasured zstd uncached tuned small] [--rounds 5] [--rows N] [--json PATH]
 
 local[2], 6 partitions, values of 100 bytes, both sinks with their defaults. Each round runs every sink on a topic of its own, in the
 reverse order of the round before; a round that warms up is not counted. A ratio is of one round. `small`: 60,000 rows in 40 micro-batches,
@@ -137,6 +137,8 @@ def register(spark: SparkSession) -> None:
 
 
 async def _rounds(spark: SparkSession, row: Row, rounds: int, broker: Broker, processes: Processes, console: Console) -> list[Measure]:
+    for name, value in row.conf.items():
+        spark.conf.set(name, value)
     made = await asyncio.to_thread(frame, spark, row)
     measures = []
     for number in range(rounds + 1):
@@ -147,6 +149,8 @@ async def _rounds(spark: SparkSession, row: Row, rounds: int, broker: Broker, pr
             if number:
                 measures.append(one)
     made.unpersist()
+    for name in row.conf:
+        spark.conf.unset(name)
     return measures
 
 

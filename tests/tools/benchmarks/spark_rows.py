@@ -49,6 +49,7 @@ class Row:
         is_cached: whether the rows are made before the first round.
         ways: the sinks, in the order of the first round.
         bars: none for a row that is only shown.
+        conf: settings of Spark's session while the row is written. The session has its defaults for them else.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Row:
     is_cached: bool = True
     ways: tuple[Way, ...]
     bars: tuple[Bar, ...] = ()
+    conf: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def ways(jvm: Mapping[str, str] | None = None, **options: str) -> tuple[Way, ...]:
@@ -66,6 +68,8 @@ def ways(jvm: Mapping[str, str] | None = None, **options: str) -> tuple[Way, ...
 
 
 _TUNED: Final = {"kafka.linger.ms": "5", "kafka.batch.size": str(128 * 1024)}
+# The largest number: Spark then does not measure the Arrow batch before each row.
+_UNMEASURED: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
 _ONCE: Final = Way(ONCE, "aioproducer", {"delivery": "exactly_once"})
 
 ROWS: Final[Mapping[str, Row]] = {
@@ -74,6 +78,7 @@ ROWS: Final[Mapping[str, Row]] = {
         Row(name="kv", ways=(*ways(), _ONCE), bars=(Bar(OURS, JVM, 2.0, 1.0), Bar(ONCE, OURS, 0.8))),
         Row(name="kv5", rows=5 * _MILLION, ways=ways(), bars=(Bar(OURS, JVM, 1.2, 1.0),)),
         Row(name="headers", columns="key, value, headers", ways=ways(), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
+        Row(name="unmeasured", columns="key, value, headers", ways=ways(), conf=_UNMEASURED),
         Row(name="zstd", ways=ways(compression_type="zstd"), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
         Row(name="uncached", is_cached=False, ways=(Way(NOOP, "noop"), *ways())),
         Row(name="tuned", ways=ways(_TUNED)),
