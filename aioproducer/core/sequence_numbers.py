@@ -151,7 +151,8 @@ class SequenceNumbers:
         return self.renews and 0 <= self.lost <= batch.sequence
 
     def _is_due(self, granted: ProducerIdAndEpoch) -> bool:
-        return self.lost >= 0 or self.gap >= 0 or granted != self.granted
+        # Mostly it is the same object: to compare two tuples takes longer.
+        return self.lost >= 0 or self.gap >= 0 or (granted is not self.granted and granted != self.granted)
 
     def _can_renew(self, granted: ProducerIdAndEpoch) -> bool:
         if granted == NO_IDENTITY:
@@ -275,7 +276,7 @@ class SequenceNumbers:
         return before if before is not None and self.granted != granted else Past(self.granted, self.identity, self.strays)
 
     def _is_ours(self, batch: NumberedBatch) -> bool:
-        return batch.sequence >= 0 and batch.identity == self.identity
+        return batch.sequence >= 0 and (batch.identity is self.identity or batch.identity == self.identity)
 
     def _remove(self, batch: NumberedBatch) -> None:
         # The common case.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["NO_DELTA", "NULL", "SHORT", "TABLE", "field_size", "unvarint", "varint"]
@@ -30,6 +31,8 @@ def unvarint(encoded: bytes) -> int:
 
 # Most lengths and counts that are encoded one by one.
 SHORT: Final = [_encode(value) for value in range(256)]
+# Cached, because the values of a topic have similar sizes.
+_encode_long: Final = lru_cache(maxsize=1024)(_encode)
 # A record's first bytes after its length: no attributes, and the time of the first record of its batch.
 NO_DELTA: Final = b"\0\0"
 # The length of null, -1.
@@ -38,7 +41,7 @@ NULL: Final = b"\x01"
 
 def varint(value: int) -> bytes:
     """Return a value of up to 64 bits as a zigzag varint."""
-    return SHORT[value] if 0 <= value < 256 else _encode(value)
+    return SHORT[value] if 0 <= value < 256 else _encode_long(value)
 
 
 def field_size(size: int) -> int:

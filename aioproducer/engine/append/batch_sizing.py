@@ -223,11 +223,12 @@ class BatchSizing:
 def settle(pool: BufferPool, batch: ProducerBatch) -> None:
     """Release what a closed batch took beyond its bytes, and add its bytes to the share of the sticky partition."""
     assert batch.payload is not None
-    queue = batch.queue
-    queue.filled = len(batch.payload)
+    queue, size = batch.queue, batch.raw_size
+    queue.filled = size
     if queue.routing.sticky is queue:
-        queue.routing.share += len(batch.payload)
-    shrink(pool, batch, len(batch.payload) + BATCH_OVERHEAD)
+        queue.routing.share += size
+    if batch.credit > size + BATCH_OVERHEAD:
+        pool.release(-batch.hold(size + BATCH_OVERHEAD))
 
 
 def shrink(pool: BufferPool, batch: ProducerBatch, credit: int) -> None:
