@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 import warnings
 from collections.abc import AsyncIterable, Callable, Iterable
@@ -16,6 +15,7 @@ from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
+from aioproducer.engine.context import random_number
 from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
@@ -141,7 +141,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         check_available(cast("Compression", self.config.compression_type))
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
-        self._chance = chance or random.Random().random
+        self._chance = chance or random_number
         self._wall_clock = wall_clock
         self._fast_path = closed_path(self.config)
         # If False, `send_and_wait` calls the `send` of the subclass.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,7 @@ from typing import Any, Self, TypeVar, Unpack, cast
 
 from aioproducer.client_ids import with_client_id
 from aioproducer.config import ProducerConfig, without_content
+from aioproducer.engine.context import random_number
 from aioproducer.engine.resolver_runtime import ResolverRuntime
 from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.engine.transactions.committed_offsets import committed_offset
@@ -84,7 +84,7 @@ class TransactionResolver:
         self.config, self._client_id_number = with_client_id(config)
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
-        self._chance = chance or random.Random().random
+        self._chance = chance or random_number
         self._wall_clock = wall_clock
         self._engine: ResolverRuntime | None = None
         self._is_stopped = False

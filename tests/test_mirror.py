@@ -20,7 +20,6 @@ WITHOUT = {
     "append/record_accumulator": "its calls are those of a producer: tests/contract/test_sending.py, tests/scenarios/test_full_batches.py",
     "append/transactional_accumulator": "its records are those of transactions: tests/scenarios/test_transactions.py",
     "circuit_breaker/control": "the commands of a user's breaker: tests/engine/circuit_breaker/test_manager.py",
-    "context": "it holds values",
     "delivery/chosen_build": CHOICE,
     "gauges": "it reads a whole producer: tests/scenarios/test_measuring.py, test_telling.py",
     "observability/diagnostics": "its texts are those of `explain`: tests/scenarios/test_telling.py",

@@ -22,6 +22,7 @@ FOR_SOME = (
     "lz4",
     "numbers",
     "pyarrow",
+    "random",
     "typing_extensions",
     "zstandard",
     "aioproducer.core.transactions",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 __all__ = ["ZERO_ID", "Field", "MessageSpec", "default_source", "parse"]
 
@@ -65,16 +65,16 @@ class MessageSpec:
         name: the message's name: "Produce.request".
         versions: the versions that this client knows.
         flexible: the first version with compact lengths and tags.
-        lines: the text of the message's fields, which is parsed when they are first read: a client uses few of the messages.
+        text: the lines of the message's fields, which are parsed when they are first read: a client uses few of the messages.
     """
 
-    __slots__ = ("_fields", "flexible", "lines", "name", "versions")
+    __slots__ = ("_fields", "flexible", "name", "text", "versions")
 
-    def __init__(self, name: str, versions: range, flexible: int, lines: list[str]) -> None:
+    def __init__(self, name: str, versions: range, flexible: int, text: str) -> None:
         self.name: str = name
         self.versions: range = versions
         self.flexible: int = flexible
-        self.lines: list[str] = lines
+        self.text: str = text
         self._fields: list[Field] | None = None
 
     @property
@@ -85,7 +85,7 @@ class MessageSpec:
             ValueError: a line is not valid; the error's text has the line.
         """
         if self._fields is None:
-            self._fields = _fields_of(self.name, self.lines)
+            self._fields = _fields_of(self.name, self.text)
         return self._fields
 
 
@@ -100,22 +100,19 @@ def default_source(field: Field) -> str:
 def parse(text: str) -> Mapping[str, MessageSpec]:
     """Return the messages of a text, by name."""
     specs: dict[str, MessageSpec] = {}
-    lines: list[str] = []
-    for line in filter(None, text.splitlines()):
-        if line.startswith(" "):
-            lines.append(line)
-        else:
-            name, versions, _, flexible = line.split()
-            lines = []
-            specs[name] = MessageSpec(name, _versions(versions), int(flexible), lines)
+    # A message begins at each line that is not indented.
+    for message in re.split(r"\n+(?! )", text.strip("\n")):
+        head, _, fields = message.partition("\n")
+        name, versions, _, flexible = head.split()
+        specs[name] = MessageSpec(name, _versions(versions), int(flexible), fields)
     return specs
 
 
-def _fields_of(name: str, lines: Sequence[str]) -> list[Field]:
+def _fields_of(name: str, text: str) -> list[Field]:
     fields: list[Field] = []
     # by depth, the list to which a field of that indent is added
     open_fields, paths = [fields], [name]
-    for line in lines:
+    for line in text.splitlines():
         depth = (len(line) - len(line.lstrip())) // 2
         del open_fields[depth:], paths[depth:]
         field = _field(line, paths[-1])
