@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.errors import SerializationError
 from aioproducer.options import is_coroutine_function
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["BYTES", "Encoding", "Encodings"]
 
 
+class _Nothing:
+    """Has no instances."""
+
+
 class Encoding:
     """Holds the two steps in which the records of one topic are encoded. A two-phase serializer is prepared before the first of them.
 
@@ -29,13 +33,14 @@ class Encoding:
         topic, key, value: as given; preparation replaces the steps of two-phase serializers.
         is_prepared: records can be encoded now.
         is_two_phase: a serializer has to be prepared.
-        simple: the serializer, where it is a plain function of the value and keys are bytes; None: it is not. The fast path in plain
-            Python calls it without the checks that other steps need.
-        kind: the class of which each value must be an instance; None: any.
+        simple: the function that makes bytes of a value of `simple_kind`. The fast path in plain Python calls it without the checks that
+            other steps need.
+        simple_kind: the class of the values, None aside, that `simple` encodes by themselves, beside keys of bytes. Where the encoding has
+            other steps, nothing is an instance of it.
         fast: what the compiled fast path has made of the steps; None: nothing yet.
     """
 
-    __slots__ = ("_encoders", "fast", "is_prepared", "is_two_phase", "key", "kind", "simple", "topic", "value")
+    __slots__ = ("_encoders", "fast", "is_prepared", "is_two_phase", "key", "simple", "simple_kind", "topic", "value")
 
     def __init__(self, topic: str, key: Step, value: Step) -> None:
         self.topic: str = topic
@@ -45,8 +50,8 @@ class Encoding:
         self.is_two_phase: bool = key.serializer is not None or value.serializer is not None
         self.is_prepared: bool = not self.is_two_phase
         is_simple = key is AS_BYTES and value.function is not None and value.shape == OF_VALUE
-        self.simple: Callable[..., Any] | None = value.function if is_simple else None
-        self.kind: type | None = value.kind
+        self.simple = cast("Callable[..., Any]", value.function)
+        self.simple_kind: type = (value.kind or object) if is_simple else _Nothing
         self._encoders: list[Encoder[Any]] = []
 
     @property

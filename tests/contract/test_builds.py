@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import itertools
 import time
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from aioproducer import Producer, UsageError
 from aioproducer.core import partitioner
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
-from aioproducer.errors import DeliveryError, Persisted
+from aioproducer.errors import DeliveryError, Persisted, SerializationError
 from aioproducer.records.record_batch import encode_headers
 from aioproducer.records.varints import TABLE
 from aioproducer.testing import FakeCluster
@@ -495,6 +496,45 @@ async def test_only_a_slow_serializer_is_named(build: Any, what: str, caplog: py
                 await producer.send("orders", b"slow", b"slow")
             [message] = caplog.messages
             assert message.startswith(f"{what}_serializer held the event loop for ")
+
+
+@on_both
+@pytest.mark.asyncio
+@pytest.mark.parametrize("by_topic", [False, True])
+async def test_what_a_serializer_does_is_not_taken_for_the_fast_paths_own(build: Any, *, by_topic: bool) -> None:
+    """An error of it that a dictionary or attribute raises, too, is its failure; what it returns is checked, and it is called once."""
+    called: list[Any] = []
+
+    def serialize(value: Any) -> Any:
+        called.append(value)
+        if isinstance(value, Exception):
+            raise value
+        return value[0]
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", 1)
+        options: Any = {} if by_topic else {"value_serializer": serialize}
+        async with producer_on(build)(**cluster.client_options, **options, linger_ms=1_000) as producer:
+            topic: Any = producer.topic("orders", value=serialize)
+            send = topic.send if by_topic else functools.partial(producer.send, "orders")
+            await send([b"opens a batch"])
+            for error in (KeyError("k"), AttributeError("a"), TypeError("t"), RuntimeError("r"), ValueError("v")):
+                with pytest.raises(SerializationError, match=f"value_serializer raised {type(error).__name__} in serialize") as raised:
+                    await send(error)
+                assert raised.value.__cause__ is error
+            for made in (None, "text", 1.5):
+                with pytest.raises(SerializationError, match=f"value_serializer gave {type(made).__name__} for 'orders', not bytes"):
+                    await send([made])
+            for wrong in ("k", 1):
+                with pytest.raises(SerializationError, match=f"key for 'orders' is {type(wrong).__name__}, not bytes"):
+                    await send([b"not serialized"], wrong)
+            await send([bytearray(b"array")])
+            await send([b"keyed"], b"k")
+            await send([b"keyed"], bytearray(b"k"))
+            await send(None)
+            await producer.flush()
+        assert len(called) == 1 + 5 + 3 + 3
+        assert cluster.values("orders", 0) == [b"opens a batch", b"array", b"keyed", b"keyed", None]
 
 
 @on_both

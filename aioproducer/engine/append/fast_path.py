@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.encoding import BYTES
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.serializers import OF_VALUE, failure, finish, mistyped
+from aioproducer.serializers import OF_VALUE, failure, finish
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,7 +32,9 @@ here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 
 SLICE_BYTES: Final = 98_304
 # Records that one task sends before it waits for the event loop, regardless of their bytes.
 SLICE_RECORDS: Final = 512
-_PLAIN_KEYS: Final = (type(None), bytes)
+# What stands for the bytes of a record until its serializer was called, and until it has returned.
+_NOT_CALLED: Final = object()
+_NOT_RETURNED: Final = object()
 
 
 class Begun(NamedTuple):
@@ -155,57 +157,83 @@ class FastPath:
         Raises:
             SerializationError: a serializer failed.
         """
+        encoded: Any = _NOT_CALLED
+        began = 0.0
+        try:
+            if (
+                # The topic is looked up after the serializer was called, which may have sent, too.
+                self.fast
+                and encoding is not None
+                and isinstance(value, encoding.simple_kind)
+                and value is not None
+                and partition is None
+                and timestamp_ms is None
+                and not headers
+                and (key is None or type(key) is bytes)
+                and here() == self.here
+            ):
+                # The serializer is called and the record appended here, as a call of another method would cost a twentieth of the send.
+                encode, clock = encoding.simple, self.clock
+                began = clock()
+                encoded = _NOT_RETURNED
+                encoded = encode(value)
+                if clock() - began > self.slow_after:
+                    self._watch.note("value_serializer", clock() - began)
+                routing = self.fast[topic]
+                queue = routing.sticky if key is None else routing.by_key[key]
+                now_ms = self.turn_ms or self.tick()
+                self.taken = taken = self.taken + 1
+                # The batch does not take what is not bytes.
+                delivery: Delivery | None = queue.open.append(now_ms, key, encoded) if taken <= SLICE_RECORDS else None
+                if delivery is not None:
+                    return delivery
+                # `append` counts it.
+                self.taken = taken - 1
+        except Exception as error:  # noqa: BLE001  (raised again there)
+            self._raise_if_failed(error, topic, value, encoded, began)
+        return self._append_rest(topic, value, key, partition, timestamp_ms, headers, encoding, encoded)
+
+    def _raise_if_failed(self, error: Exception, topic: str, value: Any, encoded: Any, began: float) -> None:
+        """Raise SerializationError if the serializer raised `error`, and `error` unless it only means that the record was not appended."""
+        if encoded is _NOT_RETURNED:
+            self._watch.note("value_serializer", self.clock() - began)
+            raise failure("value", topic, value, error) from error
+        # RuntimeError: no loop runs in this thread (Python 3.12).
+        if not isinstance(error, (TypeError, RuntimeError) if encoded is _NOT_CALLED else (KeyError, AttributeError)):
+            raise error
+
+    def _append_rest(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None, encoded: Any
+    ) -> Delivery | None:
+        """Append a record of bytes, one that an open batch did not take, or one that needs more than one plain function."""
+        if encoding is BYTES or (encoding is None and self.encodings is None):
+            return FastPath.append(self, topic, value, key, partition, timestamp_ms, headers)
+        if encoded is _NOT_CALLED:
+            return self._append_any(topic, value, key, partition, timestamp_ms, headers, encoding)
+        return self._append_again(topic, value, key, encoded)
+
+    def _append_again(self, topic: str, value: Any, key: Any, encoded: Any) -> Delivery | None:
+        """Append a record that was encoded and that its open batch did not take, where there is room."""
+        if type(encoded) is not bytes:
+            encoded = finish("value", OF_VALUE, topic, (), encoded)[0]
+        delivery = FastPath.append(self, topic, encoded, key, None, None, ())
+        if delivery is None:
+            self.begun = Begun((topic, value, key), encoded, key, ())
+        return delivery
+
+    def _append_any(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
+    ) -> Delivery | None:
+        """Encode any record and append it, if its encoders are prepared."""
         try:
             # Asked before a serializer is called, and again after it, which may have sent, too.
             if partition is not None or timestamp_ms is not None or headers or topic not in self.fast or here() != self.here:
                 return None
         except (TypeError, RuntimeError):
             return None
-        if encoding is None or encoding.simple is None or value is None or type(key) not in _PLAIN_KEYS or self.taken >= SLICE_RECORDS:
-            return self._append_any(topic, value, key, headers, encoding)
-        encoded = self._encode(topic, value, encoding.simple, encoding.kind)
-        # What `append` does with bytes: another call would cost a tenth of the send.
-        try:
-            routing = self.fast[topic]
-            queue = routing.sticky if key is None else routing.by_key[key]
-            now_ms = self.turn_ms or self.tick()
-            delivery: Delivery | None = queue.open.append(now_ms, key, encoded)
-        except (KeyError, AttributeError):
-            delivery = None
-        if delivery is None:
-            return self._append_again(topic, value, key, encoded)
-        self.taken += 1
-        return delivery
-
-    def _encode(self, topic: str, value: Any, function: Callable[[Any], Any], kind: type | None) -> bytes:
-        """Return the bytes of a value, which is not None, as `serialize` does, by a plain function of it."""
-        if kind is not None and type(value) is not kind and not isinstance(value, kind):
-            raise mistyped("value", kind, topic, value)
-        clock = self.clock
-        began = clock()
-        try:
-            encoded = function(value)
-        except Exception as error:
-            self._watch.note("value_serializer", clock() - began)
-            raise failure("value", topic, value, error) from error
-        seconds = clock() - began
-        if seconds > self.slow_after:
-            self._watch.note("value_serializer", seconds)
-        return encoded if type(encoded) is bytes else finish("value", OF_VALUE, topic, (), encoded)[0]
-
-    def _append_again(self, topic: str, value: Any, key: Any, encoded: bytes) -> Delivery | None:
-        """Append an encoded record that its open batch did not take, where there is room."""
-        delivery = FastPath.append(self, topic, encoded, key, None, None, ())
-        if delivery is None:
-            self.begun = Begun((topic, value, key), encoded, key, ())
-        return delivery
-
-    def _append_any(self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding | None) -> Delivery | None:
-        """Encode a record and append it, if its encoders are prepared."""
         if encoding is None:
-            encoding = BYTES if self.encodings is None else self.encodings.get(topic)
-        if encoding is BYTES:
-            return FastPath.append(self, topic, value, key, None, None, ())
+            assert self.encodings is not None
+            encoding = self.encodings.get(topic)
         if encoding is None or not encoding.is_current():
             return None
         encoded, encoded_key, changed = encoding.encode(topic, value, key, () if headers is None else headers, self._watch.call)
