@@ -129,7 +129,7 @@ def _option(text: str) -> tuple[str, str]:
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+)([smhd]?)", text)
+    match = re.fullmatch(r"(\d{1,9})([smhd]?)", text)
     if match is None:
         raise argparse.ArgumentTypeError("an age is a number with s, m, h or d: 90s, 15m, 2h, 1d")
     return float(int(match[1]) * _UNITS[match[2]])

@@ -39,6 +39,7 @@ RETENTION_SECONDS: Final = 7 * 86_400.0
 # The part of the retention after which a query's marks are reported.
 _NEAR: Final = 0.8
 _ONGOING: Final = "Ongoing"
+_COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 _ENDED: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 _DRIVER: Final = "driver"
 _OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -221,7 +222,10 @@ class _Query:
                     return ledger, Known(decision)
         except KafkaError as error:
             return None, Known(problem=f"its decision cannot be read: {error}")
-        return (ledgers[0], Known()) if topic is not None else (None, Known(problem=_not_found(ledgers)))
+        # A transaction is committed only after a decision, so one that was says that the named topic is not the ledger's.
+        if topic is None or any(found.state in _COMMITTED for found in self._found):
+            return None, Known(problem=_not_found(ledgers))
+        return ledgers[0], Known()
 
     def _written(self) -> list[str]:
         return sorted({partition.topic for found in self._found for partition in found.partitions} - {_OFFSETS_TOPIC})

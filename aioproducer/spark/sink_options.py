@@ -27,8 +27,8 @@ _BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
 # What Spark itself puts among the options of a streaming query.
 _SPARKS: Final = ("checkpointlocation", "queryname")
 _TOPICS: Final = ("topic", "ledgertopic")
-# Kafka's own rule, but for `.` and `..`.
-_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+# Kafka's own rule.
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _SHOWN: Final = 40
 _OF_TRANSACTIONS: Final = ("transactionalidprefix", "transactionalid", "ledgertopic")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import importlib
 import os
 import threading
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.producer import Producer
+from aioproducer.secret import Secret
 from aioproducer.spark.collecting import spare_modules
 from aioproducer.transaction_resolver import TransactionResolver
 
@@ -130,7 +132,7 @@ def _key(options: Mapping[str, str]) -> _Key:
 
 
 async def _take(all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[ProducerConfig], C]) -> C:
-    shared = all_shared.pop(key, None) or _Shared(lambda: make(ProducerConfig.from_mapping(dict(key))))
+    shared = all_shared.pop(key, None) or _Shared(key, make)
     # The one that was used last is at the end.
     all_shared[key] = shared
     shared.users += 1
@@ -152,8 +154,9 @@ async def _give_back(all_shared: dict[_Key, _Shared[C]], key: _Key) -> None:
 class _Shared(Generic[C]):
     """Holds one client, which the first of its users starts, and a new one after a failure."""
 
-    def __init__(self, make: Callable[[], C]) -> None:
+    def __init__(self, key: _Key, make: Callable[[ProducerConfig], C]) -> None:
         self.users = 0
+        self._key = key
         self._make = make
         self._client: C | None = None
         self._lock = asyncio.Lock()
@@ -163,7 +166,10 @@ class _Shared(Generic[C]):
             if self._client is not None and not await _runs(self._client):
                 await self.stop()
             if self._client is None:
-                client = self._make()
+                config = ProducerConfig.from_mapping(dict(self._key))
+                # A client waits for a secret that is not there, as for a broker: each attempt of the task would take max_block_ms.
+                await asyncio.to_thread(_read_secrets, config)
+                client = self._make(config)
                 await client.start()
                 self._client = client
             return self._client
@@ -173,6 +179,14 @@ class _Shared(Generic[C]):
         if client is not None:
             with contextlib.suppress(KafkaError):
                 await client.stop()
+
+
+def _read_secrets(config: ProducerConfig) -> None:
+    """Read what the references to secrets name. Raises ConfigError if one cannot be read."""
+    for field in dataclasses.fields(config):
+        secret = getattr(config, field.name)
+        if isinstance(secret, Secret):
+            secret.reveal()
 
 
 async def _runs(client: Producer[Any, Any] | TransactionResolver) -> bool:

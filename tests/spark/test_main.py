@@ -122,6 +122,7 @@ def test_an_argument_of_age(text: str, seconds: float) -> None:
         (["resolve"], "PREFIX"),
         (["resolve", ""], "every transaction of the cluster"),
         (["resolve", "q", "--older-than", "1w"], "90s, 15m, 2h, 1d"),
+        (["resolve", "q", "--older-than", "9" * 400], "90s, 15m, 2h, 1d"),
         (["resolve", "q", "--option", SECRET], "an option is NAME=VALUE"),
         (["resolve", "q", f"--sasl-password={SECRET}", SECRET], "unknown arguments: --sasl-password, a value without an option"),
     ],

@@ -20,6 +20,8 @@ TABLE = [
     ({"path": "/x"}, ["the sink has no path: call save() or start() without one, and give the option 'topic'"]),
     ({"topic": " "}, ["option 'topic' is empty: leave it out"]),
     ({"topic": "a b"}, ["option 'topic' is 'a b', which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"]),
+    ({"topic": ".."}, ["option 'topic' is '..', which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"]),
+    ({"topic": "..."}, []),
     (
         {**ONCE, "ledgerTopic": "x" * 250},
         [f"option 'ledgerTopic' is {'x' * 40!r}, which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"],

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,12 +17,12 @@ import psutil
 import pytest
 from in_thread import PATIENCE, ClusterInThread
 
-from aioproducer.errors import BootstrapFailed, ProducerClosed
+from aioproducer.errors import BootstrapFailed, ConfigError, ProducerClosed
 from aioproducer.spark import worker as worker_module
 from aioproducer.spark.worker import Worker, WorkerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -45,6 +46,15 @@ def test_tasks_share_a_producer(place: Worker, brokers: ClusterInThread) -> None
         assert lend(place, dict(reversed(options.items()))) is producer
         assert lend(place, brokers.options) is not producer
     assert sorted(brokers.cluster.values("orders")) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("lent", [Worker.lent, Worker.lent_resolver])
+@pytest.mark.parametrize("reference", ["${env:NO_SUCH_VARIABLE}", "${file:/no/such/file}"])
+def test_a_secret_that_is_not_there(place: Worker, lent: Callable[..., Any], reference: str) -> None:
+    """It is told at once: each attempt of a task would else wait for a broker that takes it."""
+    options = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "u"}
+    with pytest.raises(ConfigError, match=re.escape(reference)), lent(place, {**options, "sasl.password": reference}):
+        pass
 
 
 def test_each_task_spares_the_modules_of_those_before(monkeypatch: pytest.MonkeyPatch) -> None:

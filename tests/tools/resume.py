@@ -3,7 +3,8 @@
     python -m tests.tools.resume [--kills 50] [--records 300000] [--chunk 500]
 
 The job writes the numbers from 0 on. Its position is part of each transaction, and it continues behind the position that Kafka has. It is
-killed by SIGKILL after a random time; the last one runs to the end. Then each number must be in the topic once, and all of one partition in order.
+killed by SIGKILL at a random time after its first records; the last one runs to the end. Then each number must be in the
+topic once, and all of one partition in order.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from aioproducer.testing.kafka_server import KafkaServer
 TOPIC: Final = "resumed"
 PARTITIONS: Final = 3
 JOB: Final = "resume"
-# Seconds that a job lives before it is killed; a start takes about half a second of them.
-LIVES: Final = (0.6, 2.0)
+# Seconds from a job's first records to its kill.
+LIVES: Final = (0.0, 1.0)
 
 
-async def job(server: str, records: int, chunk: int) -> None:
-    """Write the numbers that are left, a transaction for each `chunk` of them."""
+async def job(server: str, records: int, chunk: int, pause: float) -> None:
+    """Write the numbers that are left, a transaction for each `chunk` of them, with a pause of some seconds in each."""
     async with Producer(bootstrap_servers=server, transactional_id=JOB) as producer:
         position = await producer.committed_position(JOB, topic=TOPIC)
         for start in range(0 if position is None else position.number, records, chunk):
@@ -39,20 +40,25 @@ async def job(server: str, records: int, chunk: int) -> None:
                 for number in numbers:
                     await producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS)
                 await producer.send_position_to_transaction(JOB, numbers.stop, topic=TOPIC)
-                # the kill shall meet records in the log: without a pause, most of a job's life is its start
+                # the kill shall meet records in the log
                 await producer.flush()
-                await asyncio.sleep(0.02)
+                print(numbers.stop, flush=True)
+                await asyncio.sleep(pause)
 
 
 async def kill_again_and_again(server: str, kills: int, records: int, chunk: int) -> int:
     """Run jobs, and kill each but the last. Returns the number of jobs that ended before they were killed."""
     chance = random.Random(20)
     words = ("-m", "tests.tools.resume", "--job", server, "--records", str(records), "--chunk", str(chunk))
+    # the pauses alone are longer than all lives together, so that each job is killed before it has written the last number
+    pause = max(LIVES) * kills * chunk / records
     early = 0
     with Progress() as progress:
         task = progress.add_task("kills", total=kills)
         for _ in range(kills):
-            child = await asyncio.create_subprocess_exec(sys.executable, *words)
+            child = await asyncio.create_subprocess_exec(sys.executable, *words, "--pause", str(pause), stdout=asyncio.subprocess.PIPE)
+            assert child.stdout is not None
+            await child.stdout.readline()
             try:
                 async with asyncio.timeout(chance.uniform(*LIVES)):
                     await child.wait()
@@ -61,7 +67,7 @@ async def kill_again_and_again(server: str, kills: int, records: int, chunk: int
                 child.kill()
                 await child.wait()
             progress.advance(task)
-    last = await asyncio.create_subprocess_exec(sys.executable, *words)
+    last = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.DEVNULL)
     if await last.wait():
         raise SystemExit("the last job failed")
     return early
@@ -120,8 +126,9 @@ if __name__ == "__main__":
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--chunk", type=int, default=500)
     parser.add_argument("--job", help=argparse.SUPPRESS)
+    parser.add_argument("--pause", type=float, default=0.0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.job:
-        asyncio.run(job(given.job, given.records, given.chunk))
+        asyncio.run(job(given.job, given.records, given.chunk, given.pause))
     else:
         raise SystemExit(asyncio.run(main(given.kills, given.records, given.chunk)))
