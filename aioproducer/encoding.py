@@ -99,11 +99,16 @@ class Encoding:
             return step
         try:
             encoder = await step.serializer.prepare(self.topic)
-            function = encoder.encode
         except Exception as error:
             cause = failure(what, self.topic, None, error)
             told = str(cause).replace(" on a NoneType for ", " while it was prepared for ")
             raise SerializationError(told) from error
+        function = getattr(encoder, "encode", None)
+        if not callable(function):
+            raise SerializationError(
+                f"{what}_serializer was prepared for {self.topic!r}, and `prepare` returned {type(encoder).__name__}, "
+                "which has no `encode`: return the encoder of the topic"
+            )
         if is_coroutine_function(function):
             raise SerializationError(
                 f"{what}_serializer gave an encoder for {self.topic!r} whose `encode` is a coroutine function: "

@@ -51,7 +51,7 @@ class RunsTransactions(ABC):
             attempts: how often it runs at most.
 
         Raises:
-            UsageError: `attempts` is not a number from 1 on, or the producer has no `transactional_id`.
+            UsageError: `attempts` is not a number from 1 on, `func` returns no awaitable, or the producer has no `transactional_id`.
             TransactionError, DeliveryError: those of the last attempt; or such that no other attempt may avoid.
             The errors of `func`: the transaction was aborted.
         Cancellation: as for `transaction`; `func` does not run again.
@@ -65,7 +65,7 @@ class RunsTransactions(ABC):
             try:
                 async with self.transaction():
                     is_begun = True
-                    return await func()
+                    return await _started(func)
             except (TransactionAbortable, DeliveryError) as error:
                 failed = error
                 if not _is_worth_another(error):
@@ -89,6 +89,16 @@ def _checked(attempts: Any) -> int:
     if number is None or number < 1:
         raise UsageError(f"attempts={attempts!r}: it is a number from 1 on")
     return number
+
+
+def _started(func: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    """Call `func`. Returns its awaitable."""
+    work: Any = func()
+    if not isinstance(work, Awaitable):
+        raise UsageError(
+            f"run_in_transaction: func returned {type(work).__name__}, no awaitable: write `async def`. The transaction is aborted"
+        )
+    return work
 
 
 def _is_worth_another(error: TransactionAbortable | DeliveryError) -> bool:

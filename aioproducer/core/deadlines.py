@@ -64,7 +64,14 @@ class Deadlines:
 
     def _ages_at(self, queue: PartitionQueue) -> float:
         assert queue.current is not None
-        return queue.current.expires_at - self._before_expiry
+        return self.closes_at(queue.current)
+
+    def closes_at(self, batch: ProducerBatch) -> float:
+        """Return the time at which a batch stops accepting records.
+
+        All its records share the deadline that began with its first one. A later record would have less time.
+        """
+        return batch.expires_at - self._before_expiry
 
     def backed_off(self, now: float) -> Iterator[PartitionQueue]:
         """Yield the partition queues that have backed off long enough."""

@@ -190,13 +190,6 @@ class PartitionQueues:
             queue.is_sendable = True
             self.ready.offer(queue)
 
-    def closes_at(self, batch: ProducerBatch) -> float:
-        """Return the time at which a sendable batch stops accepting records.
-
-        All its records share the deadline that began with its first one. A later record would have less time.
-        """
-        return batch.expires_at - self._lifetime * (1 - _FRESH)
-
     @property
     def filling(self) -> int:
         """Return the number of open batches."""

@@ -147,7 +147,7 @@ def wire(
     gate = _transaction_gate(config, guard, fast_path, cluster) if config.transactional_id is not None else None
 
     # Batches and their memory
-    pool = BufferPool(config.buffer_memory)
+    pool = BufferPool(config.buffer_memory, schedule.turn)
     ratios = CompressionRatios()
     is_identity_needed = asyncio.Event()
     idempotence = Idempotence(
@@ -182,7 +182,7 @@ def wire(
         if config.circuit_breaker_class is not None
         else None
     )
-    failed_batches = _failed_batches(context, pool, schedule)
+    failed_batches = _failed_batches(context, pool)
     completions = CompletionQueue(guard, failed_batches)
     completion = BatchCompletion(context, partition_queues, pool, completions, ratios, cluster, circuit_break_manager, gate)
     codec = cast("Compression", config.compression_type)
@@ -335,13 +335,13 @@ def _token_keeper(settings: NetSettings) -> TokenKeeper | None:
     return None if settings.security is None else settings.security.tokens
 
 
-def _failed_batches(context: EngineContext, pool: BufferPool, schedule: DrainSchedule) -> FailedBatches | None:
+def _failed_batches(context: EngineContext, pool: BufferPool) -> FailedBatches | None:
     """Return what hands the records of failed batches to `on_failed`; None: the user has none."""
     if context.config.on_failed is None:
         return None
     from aioproducer.engine.sender.failed_batches import FailedBatches  # noqa: PLC0415
 
-    return FailedBatches(context, pool, schedule.turn)
+    return FailedBatches(context, pool)
 
 
 def _availability(config: ProducerConfig, view: ClusterMetadata, instruments: Instruments) -> Availability:

@@ -550,3 +550,29 @@ async def test_batches_linger_again_after_a_call_that_could_not_wait() -> None:
         began = loop.time()
         await producer.send_and_wait("orders", b"the last", partition=0)
         assert loop.time() - began >= 1
+
+
+@jumping
+async def test_a_flush_counts_the_records_that_waited_for_memory() -> None:
+    """Their batches open, and most of them end, before the flush sends what is left."""
+    async with running(buffer_memory=40_000) as (_, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        tasks = [asyncio.create_task(producer.send("orders", b"." * 12_000, partition=0)) for _ in range(20)]
+        await turns(1)
+        assert await producer.flush() == (20, 0, 0)
+        await asyncio.gather(*tasks)
+
+
+@jumping
+async def test_a_flush_that_ends_early_counts_what_was_acknowledged_and_what_still_waits() -> None:
+    """It waits for a topic that does not come. Records of other topics are acknowledged meanwhile; a later one of theirs is not counted."""
+    async with running(max_block_ms=5_000) as (_, producer):
+        for _ in range(3):
+            await producer.send("orders", b"before", partition=0)
+        waiting = asyncio.create_task(producer.send("nowhere", b"v"))
+        await turns(1)
+        flushing = asyncio.create_task(producer.flush(timeout=2))
+        await asyncio.sleep(1)
+        await producer.send_and_wait("orders", b"later", partition=0)
+        assert await flushing == (3, 0, 1)
+        waiting.cancel()

@@ -9,7 +9,7 @@ import pytest
 from transacting import VERSIONS, asked, committed, transactional
 from whole import jumping
 
-from aioproducer.errors import DeliveryError, ProducerFenced, TransactionAbortable
+from aioproducer.errors import DeliveryError, ProducerFenced, TransactionAbortable, UsageError
 
 
 @VERSIONS
@@ -122,3 +122,14 @@ async def test_an_abort_that_does_not_end() -> None:
             await producer.run_in_transaction(write)
         hang.release()
         await producer.abort_transaction()
+
+
+@jumping
+async def test_a_function_that_returns_no_awaitable_is_named() -> None:
+    """Its transaction is aborted, and the next one works."""
+    async with transactional(2) as (cluster, producer):
+        with pytest.raises(UsageError, match=r"func returned int, no awaitable: write `async def`"):
+            await producer.run_in_transaction(lambda: 5)  # type: ignore[arg-type, return-value]
+        async with producer.transaction():
+            await producer.send("orders", b"v", partition=0)
+        assert committed(cluster) == [b"v"]

@@ -365,8 +365,8 @@ class Admission:
         self._pool.waiting.merge(records)
         self._update_fast_path()
 
-    def freed(self, queue: PartitionQueue) -> None:
-        """Notify the wait queues of partitions that may hold more, since `queue` holds less memory than before."""
+    def freed(self, queue: PartitionQueue | None = None) -> None:
+        """Notify the wait queues of partitions that may hold more, since more is free. `queue`: the one that holds less than before."""
         if self._appender.shares is not None:
             for eased in self._appender.shares.eased(queue):
                 self.notify(eased)

@@ -204,7 +204,7 @@ class BatchSizing:
         left = min(_TIMES * granted if most is None else most, self._widest - granted)
         if left <= 0 or not self._may_widen(queue.routing, left) or (self._shares is not None and self._shares.is_over(queue)):
             return 0
-        return left if self._partition_queues.closes_at(batch) > self._loop.time() else 0
+        return left if self._partition_queues.deadlines.closes_at(batch) > self._loop.time() else 0
 
     def _give(self, batch: ProducerBatch, left: int) -> int:
         """Grow a batch by bytes that are taken already. Returns the overhead bytes of its records, which this call takes."""

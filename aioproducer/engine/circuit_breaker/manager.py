@@ -219,7 +219,9 @@ class ProducerCircuitBreakManager:
     # Circuits
 
     def on_turn(self) -> None:
-        """Probe the muted partitions that got another leader."""
+        """Probe the muted partitions that got another leader, and notify the sends that wait for a partition that may hold more."""
+        # Memory is also released where no batch ends: batches close, and `on_failed` has had its records.
+        self._admission.freed()
         moved = self._partition_queues.moved
         while moved:
             self._probe(moved.pop())
@@ -247,8 +249,6 @@ class ProducerCircuitBreakManager:
         self._partition_queues.mute(queue)
         # The pending sends of the partition are appended to another one or refused, depending on the keyed policy.
         self._admission.notify(queue)
-        # Its open batch has closed and given back bytes, for which others may wait.
-        self._turn()
         self._tell(queue, circuit.state, circuit.interval, circuit.cause)
 
     def _probe(self, queue: PartitionQueue) -> None:

@@ -7,6 +7,7 @@
 2. The pool holds the record of a pending send, not its task. `deallocate` appends the records, so call order is log order. After that
    it notifies their tasks, each by an `asyncio.Condition` of its own.
 3. A send that is cancelled while it waits leaves no trace.
+4. `release` schedules the event-loop iteration that serves the pending sends. No caller has to remember them.
 """
 
 from __future__ import annotations
@@ -28,15 +29,20 @@ __all__ = ["BATCH_OVERHEAD", "BufferPool"]
 class BufferPool:
     """Holds the free bytes of `buffer_memory`, and the sends that wait. All methods are synchronous: a send waits by `PendingSend.wait`.
 
+    Args:
+        size: the bytes of `buffer_memory`.
+        next_turn: schedules the event-loop iteration that serves pending sends.
+
     Attributes:
         available: the free bytes.
         waiting: the sends that wait for memory, and those behind them.
         full_partitions: with a circuit breaker, the sends that wait for a full partition alone.
     """
 
-    __slots__ = ("available", "full_partitions", "size", "waiting")
+    __slots__ = ("_next_turn", "available", "full_partitions", "size", "waiting")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, next_turn: Callable[[], None]) -> None:
+        self._next_turn = next_turn
         self.size: int = size
         self.available: int = size
         self.waiting: WaitQueue = WaitQueue()
@@ -54,9 +60,12 @@ class BufferPool:
         self.available -= size
 
     def release(self, size: int) -> None:
-        """Give `size` bytes back. `deallocate` hands them to pending sends, once the current step of the event loop is done."""
+        """Give `size` bytes back. If a send waits, the next event-loop iteration hands them to pending sends by `deallocate`."""
         self.available += size
         assert self.available <= self.size, "more was given back than taken"
+        # The deque may hold only cancelled sends: then that iteration finds none.
+        if self.waiting.entries or self.full_partitions.wait_queues:
+            self._next_turn()
 
     @property
     def has_waiting(self) -> bool:

@@ -44,12 +44,12 @@ class PartitionQuota:
             self._keep(queue)
         return queue.is_full
 
-    def eased(self, queue: PartitionQueue) -> Iterator[PartitionQueue]:
-        """Yield the full partitions that may hold more by now, since `queue` holds less than before and more is free.
+    def eased(self, queue: PartitionQueue | None = None) -> Iterator[PartitionQueue]:
+        """Yield the full partitions that may hold more by now, since more is free. `queue`: the partition that holds less than before.
 
-        The work is proportional to the number of these partitions.
+        The work is proportional to the number of these partitions, and of those that hold less than when they were last checked.
         """
-        if queue.is_full:
+        if queue is not None and queue.is_full:
             self._keep(queue)
         full = self._full
         while full:
@@ -61,6 +61,8 @@ class PartitionQuota:
                 del self._queues[first]
                 heapq.heappop(full)
                 yield first
+            elif first.is_full:
+                heapq.heapreplace(full, (first.bytes, next(self._ties), first))
             else:
                 heapq.heappop(full)
 

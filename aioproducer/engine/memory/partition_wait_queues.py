@@ -28,34 +28,35 @@ class PartitionWaitQueues:
     """Holds the wait queues of one producer's full partitions.
 
     Attributes:
+        wait_queues: by their partitions. Some may hold only sends that were cancelled.
         notified: a heap of the notified partitions, by the number of the head at the last check. Some may be out of date: see `next`.
     """
 
-    __slots__ = ("_is_notified", "_ties", "_wait_queues", "notified")
+    __slots__ = ("_is_notified", "_ties", "notified", "wait_queues")
 
     def __init__(self) -> None:
-        self._wait_queues: dict[PartitionQueue, WaitQueue] = {}
+        self.wait_queues: dict[PartitionQueue, WaitQueue] = {}
         self._is_notified: dict[PartitionQueue, None] = {}
         self.notified: list[tuple[int, int, PartitionQueue]] = []
         self._ties = count()
 
     def of(self, partition: PartitionQueue) -> WaitQueue:
         """Return the wait queue of a partition; it is made if there is none."""
-        return self._wait_queues.setdefault(partition, WaitQueue())
+        return self.wait_queues.setdefault(partition, WaitQueue())
 
     def all(self) -> list[WaitQueue]:
         """Return all wait queues."""
-        return list(self._wait_queues.values())
+        return list(self.wait_queues.values())
 
     def notify(self, partition: PartitionQueue) -> bool:
         """Notify the wait queue of a partition: it may take more, or its records may be appended to other partitions.
 
         Returns False if no send waits for the partition.
         """
-        queue = self._wait_queues.get(partition)
+        queue = self.wait_queues.get(partition)
         head = queue.head() if queue is not None else None
         if head is None:
-            self._wait_queues.pop(partition, None)
+            self.wait_queues.pop(partition, None)
             self._is_notified.pop(partition, None)
             return False
         if partition not in self._is_notified:
@@ -93,13 +94,13 @@ class PartitionWaitQueues:
         heap = self.notified
         while heap:
             number, _, partition = heap[0]
-            head = self._wait_queues[partition].head() if partition in self._is_notified else None
+            head = self.wait_queues[partition].head() if partition in self._is_notified else None
             if head is None:
                 heapq.heappop(heap)
                 if self._is_notified.pop(partition, self) is None:
-                    del self._wait_queues[partition]
+                    del self.wait_queues[partition]
             elif head.number != number:
                 heapq.heapreplace(heap, (head.number, next(self._ties), partition))
             else:
-                return self._wait_queues[partition]
+                return self.wait_queues[partition]
         return None

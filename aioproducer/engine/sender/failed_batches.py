@@ -23,8 +23,6 @@ from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.message_set import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.memory.buffer_pool import BufferPool
@@ -65,16 +63,14 @@ class FailedBatches:
 
     Args:
         pool: has the bytes of the batches.
-        serve: has the pending sends served, to which a call has given memory.
     """
 
-    def __init__(self, context: EngineContext, pool: BufferPool, serve: Callable[[], object]) -> None:
+    def __init__(self, context: EngineContext, pool: BufferPool) -> None:
         assert context.config.on_failed is not None
         self._loop = context.loop
         self._hook = SlowCallbacks(context.loop.time).over("on_failed", context.config.on_failed)
         self._codec = cast("Compression", context.config.compression_type)
         self._pool = pool
-        self._serve = serve
         self._waiting: deque[_FailedBatch] = deque()
         self._is_due = self._is_silent = False
         # The numbers of the batches that were queued, and of those whose call has ended.
@@ -141,8 +137,6 @@ class FailedBatches:
             self._call(failed)
         finally:
             self._pool.release(failed.credit)
-            if self._pool.has_waiting:
-                self._serve()
             self._handed_out += 1
             self._wake()
 

@@ -15,16 +15,41 @@ __all__ = ["Flush"]
 
 
 class Flush:
-    """Holds the batches of one flush and counts their records. Calls `wake` when the last batch has ended."""
+    """Holds the batches of one flush and counts their records. Calls `wake` when the last batch has ended.
 
-    __slots__ = ("_batches", "_wake", "acknowledged", "failed", "pending")
+    Args:
+        waits: sends wait whose records the flush covers, too; `cover_last` ends that.
 
-    def __init__(self, batches: Iterable[ProducerBatch], wake: Callable[[], None]) -> None:
+    Attributes:
+        waits: as given, until `cover_last`.
+        takes_all: each batch that ends is counted, also if it was opened after the flush began: until `cover`, no later record is appended.
+        acknowledged, failed: the records whose batches have ended.
+    """
+
+    __slots__ = ("_batches", "_wake", "acknowledged", "failed", "takes_all", "waits")
+
+    def __init__(self, batches: Iterable[ProducerBatch], wake: Callable[[], None], *, waits: bool = False, takes_all: bool = False) -> None:
         self._batches = set(batches)
         self._wake = wake
+        self.waits: bool = waits
+        self.takes_all: bool = takes_all
         self.acknowledged: int = 0
         self.failed: int = 0
-        self.pending: int = sum(batch.count for batch in self._batches)
+
+    @property
+    def pending(self) -> int:
+        """Return the number of records in closed batches that have not ended."""
+        return sum(batch.count for batch in self._batches)
+
+    def cover(self, batches: Iterable[ProducerBatch]) -> None:
+        """Add the batches that have not ended. From now on no other batch is counted."""
+        self._batches.update(batches)
+        self.takes_all = False
+
+    def cover_last(self, batches: Iterable[ProducerBatch]) -> None:
+        """Add the batches that have not ended, after which no more come."""
+        self.cover(batches)
+        self.waits = False
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Replace a covered batch by the batches that it was split into (FLU-01)."""
@@ -34,14 +59,14 @@ class Flush:
 
     def ended(self, batch: ProducerBatch) -> bool:
         """Count the records of a batch that ended. Returns True if it was the last batch of this flush."""
-        if batch not in self._batches:
+        if batch not in self._batches and not self.takes_all:
             return False
-        self._batches.remove(batch)
-        self.pending -= batch.count
+        self._batches.discard(batch)
         if batch.state is State.DONE:
             self.acknowledged += batch.count
         else:
             self.failed += batch.count
-        if not self._batches:
-            self._wake()
-        return not self._batches
+        if self._batches or self.waits:
+            return False
+        self._wake()
+        return True

@@ -41,13 +41,17 @@ class Flushes:
 
     async def _flush(self, timeout: float | None) -> FlushSummary:
         marks = self._admission.mark()
-        flush = None
         done = asyncio.Event()
+        # While sends wait for memory, every later send waits behind their mark.
+        takes_all = bool(self._completion.pool.waiting)
+        flush = self._completion.watch(Flush(self._partition_queues.incomplete, done.set, waits=True, takes_all=takes_all))
         try:
             async with asyncio.timeout(timeout):
                 for mark in marks:
                     await mark.wait()
-                flush = self._start(done)
+                    if flush.takes_all:
+                        flush.cover(self._partition_queues.incomplete)
+                self._start(flush)
                 if flush.pending:
                     await done.wait()
                 if self._failed_batches is not None:
@@ -56,20 +60,16 @@ class Flushes:
         except TimeoutError:
             pass
         finally:
-            if flush is not None:
-                self._completion.unwatch(flush)
-        if flush is None:
-            flush = self._start(done)
             self._completion.unwatch(flush)
-            return FlushSummary(0, 0, flush.pending + self._admission.pending.waiting)
-        return FlushSummary(flush.acknowledged, flush.failed, flush.pending)
+        waiting = 0
+        if flush.waits:
+            self._start(flush)
+            waiting = self._admission.pending.waiting
+        return FlushSummary(flush.acknowledged, flush.failed, flush.pending + waiting)
 
-    def _start(self, done: asyncio.Event) -> Flush:
-        """Close and drain every batch. Returns a flush of the batches that have not ended; it sets `done` after the last one."""
+    def _start(self, flush: Flush) -> None:
+        """Close and drain every batch. The flush covers those that have not ended."""
         for queue in self._partition_queues.open_queues():
             self._partition_queues.close(queue)
-        flush = self._completion.watch(Flush(self._partition_queues.incomplete, done.set))
+        flush.cover_last(self._partition_queues.incomplete)
         self._sender.drain_all()
-        # Batches that close give back bytes, for which sends may wait.
-        self._sender.turn()
-        return flush

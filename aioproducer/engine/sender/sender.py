@@ -194,17 +194,11 @@ class Sender:
         if not self._least:
             self._partition_queues.wake(now)
             self.drain_all()
-            # A batch that closes because of its age gives back bytes, too, also while its broker takes no batch.
-            if self._pool.has_waiting:
-                self.turn()
 
     # Draining
 
     def drain_all(self) -> bool:
-        """Drain the ready batches of all brokers. Returns True if any batch was drained.
-
-        A batch that closes gives back the bytes that it does not need: the caller schedules a drain if sends wait for memory.
-        """
+        """Drain the ready batches of all brokers. Returns True if any batch was drained."""
         is_taken = False
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.on_turn()
@@ -228,8 +222,7 @@ class Sender:
             self._request_update(sorted(self._partition_queues.ready.topics(node.broker.node_id)))
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.on_node(node)
-        if self.drain(node) and self._pool.has_waiting:
-            self.turn()
+        self.drain(node)
 
     def drain(self, node: BrokerNode, *, least: Fill = Fill.PARTIAL) -> bool:
         """Send the ready batches of `node`, one request for each free slot. Returns True if any batch was drained.
@@ -294,9 +287,6 @@ class Sender:
             self._take_back(connection, live, lambda batch: self._attempts.requeue(batch, 0.0))
             return
         self._send(node, connection, live)
-        # The bytes that compression saved are free for pending sends.
-        if self._pool.has_waiting:
-            self.turn()
 
     def _send(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Write one request of encoded batches over a connection that takes it."""
@@ -426,12 +416,11 @@ class Sender:
             least = self._policy.answer(is_burst=is_burst, is_scheduled=self._schedule.is_due)
             if least is not Fill.NEVER:
                 self.drain(node, least=least)
-        is_due = self._pool.has_waiting
         for batch in batches:
             # Batches that waited for this one may be ready for another broker.
-            is_due |= batch.queue.leader != node_id
-        if is_due:
-            self.turn()
+            if batch.queue.leader != node_id:
+                self.turn()
+                break
         self._check_waking()
         self._run_completions()
         # After the woken tasks: their next records leave together with the records that lingered.
@@ -481,8 +470,6 @@ class Sender:
         """
         for batch in [batch for batch in self._partition_queues.incomplete if batch.sequence < 0]:
             self._completion.fail(batch, cause)
-        # Sends may wait for their memory.
-        self.turn()
 
 
 def _seal(batch: ProducerBatch, attributes: int, pool: BufferPool) -> None:

@@ -62,7 +62,7 @@ class Parts:
         self.config = ProducerConfig(bootstrap_servers="here:1", **options)
         self.path = FastPath(lambda: NOW_MS, None)  # type: ignore[arg-type]
         self.budget = LoopBudget(self.clock, self.path)
-        self.pool = BufferPool(self.config.buffer_memory)
+        self.pool = BufferPool(self.config.buffer_memory, lambda: None)
         self.queues = PartitionQueues(
             chosen_build.FULL, linger=0.0, lifetime=lifetime, on_close=partial(settle, self.pool), on_open=on_open
         )

@@ -14,7 +14,7 @@ from aioproducer.engine.memory.wait_queue import FOR_MEMORY, PendingSend, WaitQu
 
 def test_the_pool_gives_what_it_has_and_no_more() -> None:
     """Taking fails rather than waits; overhead found later may go below zero; giving back too much is a bug."""
-    pool = BufferPool(100)
+    pool = BufferPool(100, lambda: None)
     assert pool.try_take(60)
     assert not pool.try_take(41)
     assert pool.try_take(40)
@@ -27,6 +27,24 @@ def test_the_pool_gives_what_it_has_and_no_more() -> None:
         pool.release(1)
 
 
+def test_memory_that_is_released_schedules_the_turn_of_the_sends_that_wait() -> None:
+    """Also for those that wait for their full partition. Without them, nothing is scheduled."""
+    turns: list[int] = []
+    pool = BufferPool(100, lambda: turns.append(pool.available))
+    pool.take(100)
+    pool.release(10)
+    assert turns == []
+    waiting_in(pool.waiting, 0)
+    pool.release(10)
+    assert turns == [20]
+    pool.waiting.pop()
+    pool.release(10)
+    assert turns == [20]
+    waiting_in(pool.full_partitions.of(PartitionQueue(TopicRouting("orders", b""), 0, 1, None)), 1)
+    pool.release(10)
+    assert turns == [20, 40]
+
+
 def waiting_in(queue: WaitQueue, number: int, size: int = 1) -> PendingSend:
     pending = PendingSend("orders", size=size)
     pending.join(number, FOR_MEMORY, 0.0)
@@ -37,7 +55,7 @@ def waiting_in(queue: WaitQueue, number: int, size: int = 1) -> PendingSend:
 @pytest.mark.asyncio
 async def test_deallocate_grants_in_call_order_and_notifies_after_that() -> None:
     """All records that fit are appended before any task is notified. One that does not fit holds up the smaller ones behind it."""
-    pool, log = BufferPool(100), list[str]()
+    pool, log = BufferPool(100, lambda: None), list[str]()
     sends = [waiting_in(pool.waiting, number, size) for number, size in enumerate((40, 40, 40, 1))]
 
     async def wait(pending: PendingSend) -> None:
@@ -74,7 +92,7 @@ async def test_deallocate_grants_in_call_order_and_notifies_after_that() -> None
 
 def test_who_waits_for_a_full_partition_comes_into_its_place_once_that_is_notified() -> None:
     """Until then it holds up no other send."""
-    pool, partition = BufferPool(100), PartitionQueue(TopicRouting("orders", b""), 0, 1, None)
+    pool, partition = BufferPool(100, lambda: None), PartitionQueue(TopicRouting("orders", b""), 0, 1, None)
     aside = waiting_in(pool.full_partitions.of(partition), 0)
     assert not pool.has_waiting
     assert pool.first() is None

@@ -16,7 +16,7 @@ class Memory:
     """1000 bytes and six partitions."""
 
     def __init__(self) -> None:
-        self.pool = BufferPool(1000)
+        self.pool = BufferPool(1000, lambda: None)
         partition_queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
         self.routing = TopicRouting("orders", b"", partition_queues.availability)
         self.queues = [PartitionQueue(self.routing, number, 1, None) for number in range(6)]
@@ -50,6 +50,17 @@ def test_one_partition_holds_half_at_most() -> None:
     assert memory.give(0, 1) == [0]
     assert not memory.shares.is_over(memory.queues[0])
     assert 0 in memory.routing.available
+
+
+def test_a_partition_that_shrank_unseen_may_hold_more_once_more_is_free() -> None:
+    """Its batch has closed, and nothing was asked for this partition then. A later question for any partition finds it."""
+    memory = Memory()
+    memory.take(0, 500)
+    assert memory.shares.is_over(memory.queues[0])
+    memory.pool.release(200)
+    memory.queues[0].bytes -= 200
+    assert [queue.partition for queue in memory.shares.eased()] == [0]
+    assert memory.full() == []
 
 
 def test_who_holds_nothing_is_never_full() -> None:

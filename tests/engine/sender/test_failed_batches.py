@@ -26,9 +26,8 @@ class Handing:
         self.parts = Parts(1, on_failed=hook, **options)
         loop = asyncio.get_running_loop()
         context = engine_context(self.parts.config, self.parts.clock)
-        self.served: list[int] = []
         shared: Any = SimpleNamespace(config=context.config, loop=loop)
-        self.batches = FailedBatches(shared, self.parts.pool, lambda: self.served.append(self.parts.pool.available))
+        self.batches = FailedBatches(shared, self.parts.pool)
 
     def fail(self, *values: bytes, error: DeliveryError | None = None) -> Any:
         """Fail a batch of these values. Returns it."""

@@ -29,6 +29,27 @@ def test_a_flush_counts_the_records_of_its_batches_and_wakes_once() -> None:
     assert woken == [True]
 
 
+def test_a_flush_whose_sends_wait_counts_each_batch_until_they_are_queued() -> None:
+    """Before `cover` it counts batches that it does not hold, and before `cover_last` it wakes nothing."""
+    rules, queues = partition_queues(1, 1, 1, 1)
+    for queue in queues:
+        put(rules, queue)
+    first, between, last, later = sent(rules, 1)
+    woken: list[bool] = []
+    flush = Flush([first], lambda: woken.append(True), waits=True, takes_all=True)
+    for batch in (first, between):
+        answered(rules, batch)
+        assert not flush.ended(batch)
+    flush.cover([])
+    flush.cover_last([last])
+    answered(rules, later)
+    assert not flush.ended(later)
+    assert (flush.acknowledged, flush.pending, woken) == (2, 1, [])
+    answered(rules, last)
+    assert flush.ended(last)
+    assert (flush.acknowledged, flush.pending, woken) == (3, 0, [True])
+
+
 def test_a_flush_waits_for_the_parts_of_a_batch() -> None:
     """A batch of other calls may be split meanwhile, too."""
     rules, queues = partition_queues(1, 1)

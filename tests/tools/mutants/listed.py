@@ -290,7 +290,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-old-batch-takes-more",
         "engine/append/batch_sizing.py",
-        "return left if self._partition_queues.closes_at(batch) > self._loop.time() else 0",
+        "return left if self._partition_queues.deadlines.closes_at(batch) > self._loop.time() else 0",
         "return left",
         ("tests/scenarios/test_full_batches.py",),
     ),
@@ -344,9 +344,16 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
+        "released-memory-serves-no-send",
+        "engine/memory/buffer_pool.py",
+        "if self.waiting.entries or self.full_partitions.wait_queues:",
+        "if self.full_partitions.wait_queues:",
+        ("tests/scenarios/test_waking.py",),
+    ),
+    Mutant(
         "a-record-joins-a-batch-whose-deadline-is-near",
-        "core/partition_queues.py",
-        "return batch.expires_at - self._lifetime * (1 - _FRESH)",
+        "core/deadlines.py",
+        "return batch.expires_at - self._before_expiry",
         "return batch.expires_at",
         ("tests/scenarios/test_full_batches.py",),
     ),
