@@ -217,9 +217,8 @@ class _Query:
         topic = self._asked.ledger_topic
         ledgers = [self._asked.ledger(self._name, each) for each in ([topic] if topic is not None else self._written())]
         try:
-            for ledger in ledgers:
-                if (decision := await ledger.decision(stable=False)) is not None:
-                    return ledger, Known(decision)
+            if (decided := await _first_decision(ledgers)) is not None:
+                return decided
         except KafkaError as error:
             return None, Known(problem=f"its decision cannot be read: {error}")
         # A transaction is committed only after a decision, so one that was says that the named topic is not the ledger's.
@@ -265,6 +264,14 @@ class _Query:
             except KafkaError as error:
                 return _failed(finding, error)
         return dataclasses.replace(finding, outcome=_ENDS[finding.action], is_open=False)
+
+
+async def _first_decision(ledgers: Iterable[Ledger]) -> tuple[Ledger, Known] | None:
+    """Return the first ledger that has a decision, and the decision; None: none has one."""
+    for ledger in ledgers:
+        if (decision := await ledger.decision(stable=False)) is not None:
+            return ledger, Known(decision)
+    return None
 
 
 def _not_found(ledgers: Sequence[Ledger]) -> str:
