@@ -50,7 +50,7 @@ class Encoding:
         self.is_two_phase: bool = key.serializer is not None or value.serializer is not None
         self.is_prepared: bool = not self.is_two_phase
         is_simple = key is AS_BYTES and value.function is not None and value.shape == OF_VALUE
-        self.simple = cast("Callable[..., Any]", value.function)
+        self.simple: Callable[..., Any] = cast("Callable[..., Any]", value.function)
         self.simple_kind: type = (value.kind or object) if is_simple else _Nothing
         self._encoders: list[Encoder[Any]] = []
 

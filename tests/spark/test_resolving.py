@@ -212,11 +212,11 @@ async def test_a_topic_that_is_not_the_ledgers() -> None:
     """A committed transaction, here the driver's, shows that there is a decision elsewhere: what it names is not aborted."""
     async with place() as here:
         await here.decide("spark-a", await here.prepare("spark-a", 2))
-        found = await here.resolve(is_ending=True, ledger_topic="oders")
+        found = await here.resolve(is_ending=True, ledger_topic="elsewhere")
         assert [(one.decided, one.action, one.outcome) for one in found.findings if one.is_open] == [
             (Decided.UNKNOWN, Action.LEAVE, "")
         ] * 2
-        assert all("no decision is in the ledger of oders" in one.reason for one in found.findings if one.is_open)
+        assert all("no decision is in the ledger of elsewhere" in one.reason for one in found.findings if one.is_open)
         assert {one.outcome for one in (await here.resolve(is_ending=True)).findings} == {"committed", ""}
         assert here.committed() == [b"spark-a-0", b"spark-a-1"]
 
