@@ -227,8 +227,7 @@ def settle(pool: BufferPool, batch: ProducerBatch) -> None:
     queue.filled = size
     if queue.routing.sticky is queue:
         queue.routing.share += size
-    if batch.credit > size + BATCH_OVERHEAD:
-        pool.release(-batch.hold(size + BATCH_OVERHEAD))
+    shrink(pool, batch, size + BATCH_OVERHEAD)
 
 
 def shrink(pool: BufferPool, batch: ProducerBatch, credit: int) -> None:

@@ -182,13 +182,12 @@ class FastPath:
                 routing = self.fast[topic]
                 queue = routing.sticky if key is None else routing.by_key[key]
                 now_ms = self.turn_ms or self.tick()
-                self.taken = taken = self.taken + 1
+                taken = self.taken
                 # The batch does not take what is not bytes.
-                delivery: Delivery | None = queue.open.append(now_ms, key, encoded) if taken <= SLICE_RECORDS else None
+                delivery: Delivery | None = queue.open.append(now_ms, key, encoded) if taken < SLICE_RECORDS else None
                 if delivery is not None:
+                    self.taken = taken + 1
                     return delivery
-                # `append` counts it.
-                self.taken = taken - 1
         except Exception as error:  # noqa: BLE001  (raised again there)
             self._raise_if_failed(error, topic, value, encoded, began)
         return self._append_rest(topic, value, key, partition, timestamp_ms, headers, encoding, encoded)

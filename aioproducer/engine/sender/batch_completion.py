@@ -122,8 +122,7 @@ class BatchCompletion:
 
     def watch(self, flush: Flush) -> Flush:
         """Register a flush, which is then updated as its batches end. Returns `flush`."""
-        if flush.pending or flush.waits:
-            self._flushes.append(flush)
+        self._flushes.append(flush)
         return flush
 
     def unwatch(self, flush: Flush) -> None:
