@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.options import AssignedClientId
+from aioproducer.option_kinds import AssignedClientId
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig

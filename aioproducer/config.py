@@ -19,7 +19,7 @@ from aioproducer.interceptors import METHODS
 from aioproducer.interfaces import Serializer
 from aioproducer.model import Acks, Compression
 from aioproducer.option_classes import option_class
-from aioproducer.options import (
+from aioproducer.option_kinds import (
     ACKS,
     ADDRESSES,
     COMPRESSION,
@@ -46,7 +46,7 @@ from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hid
 from aioproducer.serializers import is_two_phase, string_serializer
 
 if TYPE_CHECKING:
-    from aioproducer.options import Option
+    from aioproducer.option_kinds import Option
 
 __all__ = ["OPTIONS", "ProducerConfig", "check_hooks"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.errors import SerializationError
-from aioproducer.options import is_coroutine_function
+from aioproducer.option_kinds import is_coroutine_function
 from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, failure, serialize
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aioproducer.errors import ConfigError
 from aioproducer.option_classes import Frozen, option_class
-from aioproducer.options import FLAG, Kind, number, option
+from aioproducer.option_kinds import FLAG, Kind, number, option
 from aioproducer.secret import Secret
 from aioproducer.secure_kinds import PATH, SECRET, TEXT, read_secret, read_text, type_name
 

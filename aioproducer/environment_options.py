@@ -16,7 +16,7 @@ from aioproducer.option_names import hide_secrets, known_name, say_unknown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproducer.options import Option
+    from aioproducer.option_kinds import Option
 
 __all__ = ["environment_options"]
 

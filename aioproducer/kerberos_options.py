@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from aioproducer.errors import ConfigError
 from aioproducer.option_classes import option_class
-from aioproducer.options import Kind, option
+from aioproducer.option_kinds import Kind, option
 from aioproducer.secure_kinds import PATH, plain_text
 from aioproducer.token_options import TokenOptions
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.endpoint_options import EndpointOptions
 from aioproducer.errors import ConfigError
 from aioproducer.option_classes import option_class
-from aioproducer.options import Kind, option
+from aioproducer.option_kinds import Kind, option
 from aioproducer.secure_kinds import read_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.options import whole_number
+from aioproducer.option_kinds import whole_number
 from aioproducer.secret import hide
 from aioproducer.secure_kinds import is_secret
 from aioproducer.secure_names import TRANSLATED, is_translated, translated
@@ -18,7 +18,7 @@ from aioproducer.secure_names import TRANSLATED, is_translated, translated
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aioproducer.options import Option
+    from aioproducer.option_kinds import Option
 
 __all__ = ["NOT_HERE", "hide_secrets", "keyword_options", "known_name", "options_of", "say_unknown", "why_not"]
 

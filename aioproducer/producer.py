@@ -29,7 +29,7 @@ from aioproducer.metrics.registry import Snapshot
 from aioproducer.model import Compression, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
-from aioproducer.options import DEFAULT_PREFIX
+from aioproducer.option_kinds import DEFAULT_PREFIX
 from aioproducer.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available

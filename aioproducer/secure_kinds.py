@@ -6,7 +6,7 @@ import os
 from typing import Any, Final
 
 from aioproducer.errors import ConfigError
-from aioproducer.options import Kind
+from aioproducer.option_kinds import Kind
 from aioproducer.secret import NotText, Secret, is_reference
 
 __all__ = ["PATH", "SECRET", "TEXT", "TOKEN", "is_secret", "plain_text", "read_secret", "read_text", "type_name"]

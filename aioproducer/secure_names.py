@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.options import FLAG
+from aioproducer.option_kinds import FLAG
 from aioproducer.secret import PROVIDERS, NotText, Secret
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from aioproducer.broker_addresses import PROTOCOLS
 from aioproducer.errors import ConfigError
 from aioproducer.kerberos_options import KerberosOptions
 from aioproducer.option_classes import OptionsSignature, Underivable, option_class
-from aioproducer.options import FLAG, Kind, option
+from aioproducer.option_kinds import FLAG, Kind, option
 from aioproducer.secret import Secret, hide, is_reference
 from aioproducer.secure_kinds import PATH, SECRET, is_secret, plain_text, read_secret, read_text, type_name
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError, SerializationError
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.options import is_coroutine_function
+from aioproducer.option_kinds import is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable

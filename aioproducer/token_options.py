@@ -11,7 +11,7 @@ from typing import Any
 from aioproducer.errors import ConfigError
 from aioproducer.msk_options import MskOptions
 from aioproducer.option_classes import option_class
-from aioproducer.options import Kind, Yielding, number, option
+from aioproducer.option_kinds import Kind, Yielding, number, option
 from aioproducer.sasl_extensions import extension_fault
 from aioproducer.secret import NotText, Secret
 from aioproducer.secure_kinds import TOKEN, type_name

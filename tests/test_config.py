@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.config`, and by it of the kinds of values in `aioproducer.options`."""
+"""Tests of `aioproducer.config`, and by it of the kinds of values in `aioproducer.option_kinds`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aioproducer import Producer
 from aioproducer.config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
-from aioproducer.options import FLAG
+from aioproducer.option_kinds import FLAG
 
 if TYPE_CHECKING:
-    from aioproducer.options import Option
+    from aioproducer.option_kinds import Option
 
 JAVAS_DEFAULTS = {
     "batch_size": 16_384,

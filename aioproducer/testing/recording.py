@@ -39,7 +39,7 @@ from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Metrics, Snapshot
 from aioproducer.metrics.sensors import Windows
 from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
-from aioproducer.options import DEFAULT_PREFIX
+from aioproducer.option_kinds import DEFAULT_PREFIX
 from aioproducer.producer_options import AllRecordingArguments, RecordingArguments, SerializerOf
 from aioproducer.record_validation import check_batch, check_columns, check_partition, check_records
 from aioproducer.records.arrow import Table, check_serializers

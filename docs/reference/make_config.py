@@ -13,7 +13,7 @@ from aioproducer.secure_options import SECURE_NAMES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.options import Option
+    from aioproducer.option_kinds import Option
 
 PAGE = pathlib.Path(__file__).with_name("config.md")
 
