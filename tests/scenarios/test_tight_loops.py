@@ -244,7 +244,8 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
     """
     monkeypatch.setattr(loop_budget, "MAX_WAKEUPS_PER_ITERATION", 1)
     key = next(key for key in (b"%d" % number for number in range(100)) if (murmur2(key) & 0x7FFFFFFF) % 3 == 2)
-    async with running(metadata_max_age_ms=500) as (cluster, producer):
+    # With linger_ms=0, a drain of a burst, which serves the later send, waits until time has passed; and none does while a task runs.
+    async with running(linger_ms="auto", metadata_max_age_ms=500) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
         engine = producer._engine
         tired = [asyncio.create_task(engine.parts.accumulator.next_slice()) for _ in range(5000)]
