@@ -302,6 +302,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
+        "a-partition-that-cannot-be-sent-gets-more-on-the-fast-path",
+        "engine/append/appender.py",
+        "        if full is not None:\n            self._leave(routing, full)\n",
+        "        if full is not None:\n            if self.room.widen(full, size):\n                return full.queue\n            self._leave(routing, full)\n",
+        ("tests/scenarios/test_full_batches.py",),
+    ),
+    Mutant(
         "a-share-begins-with-what-was-there",
         "engine/append/appender.py",
         "            routing.share = -batch.open.used\n",
