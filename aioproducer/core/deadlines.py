@@ -63,15 +63,12 @@ class Deadlines:
         return list(takewhile(lambda queue: self._ages_at(queue) <= now, self.filling))
 
     def _ages_at(self, queue: PartitionQueue) -> float:
-        assert queue.current is not None
-        return self.closes_at(queue.current)
-
-    def closes_at(self, batch: ProducerBatch) -> float:
-        """Return the time at which a batch stops accepting records.
+        """Return the time at which the open batch of a partition stops accepting records.
 
         All its records share the deadline that began with its first one. A later record would have less time.
         """
-        return batch.expires_at - self._before_expiry
+        assert queue.current is not None
+        return queue.current.expires_at - self._before_expiry
 
     def backed_off(self, now: float) -> Iterator[PartitionQueue]:
         """Yield the partition queues that have backed off long enough."""

@@ -129,13 +129,17 @@ async def test_after_one_that_is_too_large_they_are_as_before() -> None:
         assert [int(value[:6]) for value in cluster.values("orders", 0)[1003:]] == list(range(1000, 2000))
 
 
+@pytest.mark.parametrize("where", [{}, {"timestamp_ms": 1}], ids=["fast", "slow"])
 @jumping
-async def test_without_a_key_each_partition_gets_its_share() -> None:
-    """KIP-794: the share of a partition does not depend on whether its batch can be sent. The batches take more all the same."""
+async def test_without_a_key_each_partition_gets_its_share(where: dict[str, Any]) -> None:
+    """KIP-794: the share of a partition does not depend on whether its batch can be sent. The batches take more all the same.
+
+    A record with a timestamp takes the slow path where the batch is full, in both builds.
+    """
     async with far(partitions=4, partitioner_adaptive_partitioning_enable=False) as (cluster, producer):
         for number in range(4):
             await in_flight(producer, partition=number)
-        deliveries = await send(producer, 4000)
+        deliveries = await send(producer, 4000, **where)
         await producer.flush()
         *visits, _ = [len(list(some)) for _, some in groupby(delivery.result().partition for delivery in deliveries)]
         assert 150 < min(visits) <= max(visits) < 340, visits

@@ -3,8 +3,8 @@
 1. A batch takes memory as needed: first for the first record, then in steps up to `batch_size`. A batch that may not
    grow any more is closed.
 2. A full batch grows up to `batch_max_size` while it waits to be sent and half of the memory is free (KIP-782). One batch then replaces
-   many behind a busy broker. No batch of a topic grows so once its broker has found a batch too large. Nor does an old batch: its records
-   share the deadline that began with the first one.
+   many behind a busy broker. No batch of a topic grows so once its broker has found a batch too large. An old batch closes, as any open batch
+   does (`core.deadlines`).
 3. A batch gives unused memory back when it closes, and when it is compressed.
 """
 
@@ -204,7 +204,7 @@ class BatchSizing:
         left = min(_TIMES * granted if most is None else most, self._widest - granted)
         if left <= 0 or not self._may_widen(queue.routing, left) or (self._shares is not None and self._shares.is_over(queue)):
             return 0
-        return left if self._partition_queues.deadlines.closes_at(batch) > self._loop.time() else 0
+        return left
 
     def _give(self, batch: ProducerBatch, left: int) -> int:
         """Grow a batch by bytes that are taken already. Returns the overhead bytes of its records, which this call takes."""

@@ -106,13 +106,11 @@ def test_a_batch_after_a_shortage_opens_with_what_the_last_one_took() -> None:
         (lambda _: None, 3 * (1024 - OVERHEAD)),
         (lambda parts: setattr(parts.routing, "is_narrow", True), 0),
         (lambda parts: parts.pool.take(parts.pool.available // 2), 0),
-        (lambda parts: setattr(parts.clock, "now", 1000 / 16), 0),
-        (lambda parts: setattr(parts.clock, "now", 1000 / 16 - 1), 3 * (1024 - OVERHEAD)),
     ],
-    ids=["usual", "a broker found one too large", "less than half of memory is free", "too old", "not yet too old"],
+    ids=["usual", "a broker found one too large", "less than half of memory is free"],
 )
 def test_a_full_batch_that_waits_grows_beyond_batch_size(prepare: Any, grows_by: int) -> None:
-    """By three times its size, while half of the memory is free, its broker takes that much, and its deadline is far."""
+    """By three times its size, while half of the memory is free and its broker takes that much."""
     parts = Parts(batch_size=1024)
     batch = opened(parts)
     prepare(parts)

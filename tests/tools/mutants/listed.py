@@ -288,17 +288,17 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
-        "an-old-batch-takes-more",
-        "engine/append/batch_sizing.py",
-        "return left if self._partition_queues.deadlines.closes_at(batch) > self._loop.time() else 0",
-        "return left",
-        ("tests/scenarios/test_full_batches.py",),
-    ),
-    Mutant(
         "a-partition-that-cannot-be-sent-gets-more",
         "engine/append/appender.py",
         "            self._leave(routing, batch)\n        while True:",
         "            if self.room.widen(batch, record.size):\n                return self._append_open(queue, record)\n            self._leave(routing, batch)\n        while True:",
+        ("tests/scenarios/test_full_batches.py",),
+    ),
+    Mutant(
+        "a-partition-that-cannot-be-sent-gets-more-on-the-fast-path",
+        "engine/append/appender.py",
+        "        if full is not None:\n            self._leave(routing, full)\n",
+        "        if full is not None:\n            if self.room.widen(full, size):\n                return full.queue\n            self._leave(routing, full)\n",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
@@ -353,8 +353,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-record-joins-a-batch-whose-deadline-is-near",
         "core/deadlines.py",
-        "return batch.expires_at - self._before_expiry",
-        "return batch.expires_at",
+        "return queue.current.expires_at - self._before_expiry",
+        "return queue.current.expires_at",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
