@@ -247,7 +247,7 @@ async def test_stop_ends_a_preparation() -> None:
     async with running(close_timeout_ms=100) as (cluster, producer):
         send = asyncio.ensure_future(producer.topic("orders", value=schema).send(1))
         await turns(20)
-    with pytest.raises(ProducerClosed):
+    with pytest.raises(ProducerClosed, match=r"stopped during a wait for a serializer to be prepared 'orders'\. The record was not queued"):
         await send
     assert schema.was_cancelled
     assert values(cluster) == []
