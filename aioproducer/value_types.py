@@ -63,7 +63,7 @@ def step_of(what: str, given: KindOf[Any]) -> Step:
     if isinstance(kind, type):
         return _step_of_type(what, kind)
     if origin is None and (is_two_phase(given) or callable(given)):
-        return adapt(given)
+        return adapt(given, f"`topic({what}=...)`")
     raise ConfigError(f"{what}={given!r} is none of: {_KINDS}")
 
 
