@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.errors import SerializationError
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from aioproducer.model import Headers
 
 __all__ = ["BYTES", "Encoding", "Encodings"]
+
+
+# What stands for the awaitable of `prepare` until it has returned.
+_NOT_RETURNED: Final = object()
 
 
 class _Nothing:
@@ -97,9 +102,16 @@ class Encoding:
     async def _prepared(self, what: str, step: Step, encoders: list[Encoder[Any]]) -> Step:
         if step.serializer is None:
             return step
+        given: Any = _NOT_RETURNED
         try:
-            encoder = await step.serializer.prepare(self.topic)
+            given = step.serializer.prepare(self.topic)
+            encoder = await given
         except Exception as error:
+            if given is not _NOT_RETURNED and not inspect.isawaitable(given):
+                raise SerializationError(
+                    f"{what}_serializer was prepared for {self.topic!r}, and `prepare` returned {type(given).__name__}, "
+                    "which cannot be awaited: make it an `async def`"
+                ) from error
             cause = failure(what, self.topic, None, error)
             told = str(cause).replace(" on a NoneType for ", " while it was prepared for ")
             raise SerializationError(told) from error

@@ -48,4 +48,7 @@ def shown(value: Any) -> object:
     number = exact_int(value)
     if number is not None:
         return number
-    return value if isinstance(value, bool) or is_number(value) else type(value).__name__
+    if not isinstance(value, bool) and not is_number(value):
+        return type(value).__name__
+    # The text of a Decimal or a Fraction may be that of an integer, which would be right.
+    return repr(value) if str(value).removeprefix("-").isdecimal() else value

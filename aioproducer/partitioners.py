@@ -94,6 +94,7 @@ def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None,
     if partition is None or not 0 <= partition < partitions:
         if inspect.iscoroutine(chosen):
             chosen.close()
+        advice = ": it must be a plain function" if inspect.isawaitable(chosen) else ""
         what = chosen if isinstance(chosen, bool) else type(chosen).__name__ if partition is None else partition
-        raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {partitions - 1}")
+        raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {partitions - 1}{advice}")
     return partition

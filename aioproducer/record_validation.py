@@ -41,6 +41,8 @@ BATCH_OVERHEAD: Final = 1024
 
 # Bytes of a topic's name that a request can carry.
 _MAX_NAME: Final = 2**15 - 1
+# The largest number that a partition has in a request.
+_LAST_PARTITION: Final = 2**31 - 1
 
 
 def check_topic(topic: object) -> str:
@@ -63,8 +65,9 @@ def check_partition(topic: str, partition: object) -> int | None:
     if partition is None:
         return None
     number = exact_int(partition)
-    if number is None or number < 0:
-        raise UsageError(f"partition={shown(partition)} for {topic!r}: it is a number from 0 on, or None")
+    # No topic has a larger one, so the record would wait for it in vain.
+    if number is None or not 0 <= number <= _LAST_PARTITION:
+        raise UsageError(f"partition={shown(partition)} for {topic!r}: it is a number from 0 on, less than 2**31, or None")
     return number
 
 

@@ -85,15 +85,21 @@ def is_two_phase(given: object) -> bool:
     return not isinstance(given, type) and callable(getattr(given, "prepare", None))
 
 
-def adapt(function: Callable[..., bytes] | Serializer[Any] | None) -> Step:
-    """Return the step of a `Serializer`, of a function of three arguments (topic, headers, value) or of a plain `f(value)`; None: of bytes."""
+def adapt(function: Callable[..., bytes] | Serializer[Any] | None, name: str = "a serializer") -> Step:
+    """Return the step of a `Serializer`, of a function of three arguments (topic, headers, value) or of a plain `f(value)`; None: of bytes.
+
+    `name`: what the caller calls the argument, for texts.
+
+    Raises:
+        ConfigError: it is a coroutine function.
+    """
     if function is None:
         return AS_BYTES
     if is_two_phase(function):
         return Step(shape=WITH_HEADERS, serializer=function)  # type: ignore[arg-type]
     assert callable(function)
     if is_coroutine_function(function):
-        raise ConfigError(f"a serializer is a plain function; {function!r} is a coroutine function. Await before `send`.")
+        raise ConfigError(f"{name} is a plain function; {function!r} is a coroutine function. Await before `send`.")
     try:
         inspect.signature(function).bind(b"value")
     except TypeError:
@@ -177,10 +183,9 @@ def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) ->
         encoded, headers = encoded
     if isinstance(encoded, (bytes, bytearray, memoryview)):
         return bytes(memoryview(encoded)), headers
-    advice = ""
     if inspect.iscoroutine(encoded):
         encoded.close()
-        advice = ": await in your code, before `send`"
+    advice = ": await in your code, before `send`" if inspect.isawaitable(encoded) or inspect.isasyncgen(encoded) else ""
     raise SerializationError(f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes{advice}")
 
 

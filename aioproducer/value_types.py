@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Callable
 from datetime import date, datetime, time
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, NewType, TypeAlias, TypeVar, get_origin
 
 from aioproducer.encoding import Encoding
 from aioproducer.errors import ConfigError
@@ -58,13 +58,21 @@ def step_of(what: str, given: KindOf[Any]) -> Step:
     Raises:
         ConfigError: it is none of these.
     """
+    given = _made_of(given)
     origin = get_origin(given)
     kind = given if origin is None else origin
     if isinstance(kind, type):
         return _step_of_type(what, kind)
     if origin is None and (is_two_phase(given) or callable(given)):
-        return adapt(given)
+        return adapt(given, f"`topic({what}=...)`")
     raise ConfigError(f"{what}={given!r} is none of: {_KINDS}")
+
+
+def _made_of(given: Any) -> Any:
+    """Return the type that a `NewType` or an `Annotated` is made of, else `given`. A NewType is callable, and is no serializer."""
+    while isinstance(given, NewType) or get_origin(given) is Annotated:
+        given = given.__supertype__ if isinstance(given, NewType) else given.__origin__
+    return given
 
 
 def _step_of_type(what: str, kind: type[Any]) -> Step:

@@ -98,6 +98,22 @@ def test_a_preparation_without_an_encoder(given: object) -> None:
     assert not encoding.is_current()
 
 
+@pytest.mark.parametrize("given", [None, object()], ids=["none", "an encoder"])
+def test_a_preparation_that_is_no_coroutine(given: object) -> None:
+    """`prepare` is a plain function. The error says so, whatever that returns."""
+
+    class Gives:
+        def prepare(self, topic: str) -> Any:
+            return given
+
+    encoding = Encoding("orders", adapt(Gives()), AS_BYTES)  # type: ignore[arg-type]
+    with pytest.raises(
+        SerializationError, match=rf"key_serializer .*'orders', .* {type(given).__name__}, which cannot be awaited: make it an"
+    ):
+        asyncio.run(encoding.prepare())
+    assert not encoding.is_current()
+
+
 def test_an_encoding_for_each_topic() -> None:
     """The same one each time, until the topic is forgotten."""
     encodings = Encodings(None, str.encode)

@@ -229,6 +229,9 @@ MISTAKES = [
         "chose NoneType .*partitions 0 to 1",
         {"partitioner": lambda *_: None},
     ),
+    Mistake(
+        "partitioner later", lambda p: p.send("orders", b"v"), "UsageError", "chose coroutine .*plain function", {"partitioner": later}
+    ),
     Mistake("partitioner 2", lambda p: p.send("orders", b"v"), "UsageError", "chose 2 .*partitions 0 to 1", {"partitioner": lambda *_: 2}),
     Mistake(
         "partitioner -1", lambda p: p.send("orders", b"v"), "UsageError", "chose -1 .*partitions 0 to 1", {"partitioner": lambda *_: -1}

@@ -93,7 +93,16 @@ def test_numpys_bool() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(-1, "-1"), (np.int64(-1), "-1"), (1.5, "1.5"), (np.float32(1.5), "1.5"), (True, "True"), ("canary", "str"), (b"canary", "bytes")],
+    [
+        (-1, "-1"),
+        (np.int64(-1), "-1"),
+        (1.5, "1.5"),
+        (np.float32(1.5), "1.5"),
+        (Decimal(-1), "Decimal('-1')"),
+        (True, "True"),
+        ("canary", "str"),
+        (b"canary", "bytes"),
+    ],
     ids=repr,
 )
 def test_what_an_error_shows(value: Any, text: str) -> None:

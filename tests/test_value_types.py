@@ -12,7 +12,7 @@ import subprocess
 import sys
 import uuid
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NewType, TypedDict, TypeVar
 
 import pydantic
 import pytest
@@ -107,6 +107,8 @@ class PydanticOrder:
             ),
         ),
         (PydanticOrder, PydanticOrder(1), b'{"id":1}'),
+        (NewType("Name", NewType("Text", str)), "ü", "ü".encode()),
+        (Annotated[Order, "checked"], Order(1, at=WHEN), encoded(Order, Order(1, at=WHEN))),
         (Boxed[int], Boxed[int](value=1), b'{"value":1}'),
         (lambda value: b"%d" % value, 1, b"1"),
         (lambda topic, headers, value: f"{topic} {value}".encode(), 1, b"orders 1"),

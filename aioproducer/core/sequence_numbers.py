@@ -26,6 +26,8 @@ from aioproducer.named_tuples import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioproducer.errors import KafkaError
+
 __all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Idempotence", "Past", "ProducerIdAndEpoch", "SequenceNumbers"]
 
 # Batches of a producer that a broker remembers for each partition.
@@ -309,10 +311,11 @@ class Idempotence:
 
     Attributes:
         granted: the producer id and epoch; NO_IDENTITY while the producer waits for one, None without idempotence.
+        trouble: the error of the latest request for a producer id, or of a transaction; None: it succeeded, or there was none.
         is_transactional, on_identity_lost: as given.
     """
 
-    __slots__ = ("_past", "granted", "is_transactional", "on_identity_lost")
+    __slots__ = ("_past", "granted", "is_transactional", "on_identity_lost", "trouble")
 
     def __init__(
         self,
@@ -322,6 +325,7 @@ class Idempotence:
         on_identity_lost: Callable[[], object] = _no_identity_is_needed,
     ) -> None:
         self.granted: ProducerIdAndEpoch | None = granted
+        self.trouble: KafkaError | None = None
         self.is_transactional: bool = is_transactional
         self.on_identity_lost: Callable[[], object] = on_identity_lost
         self._past: Past | None = None
@@ -329,6 +333,10 @@ class Idempotence:
     def identify(self, identity: ProducerIdAndEpoch | None) -> None:
         """Set the producer id and epoch; None: no idempotence."""
         self.granted = identity
+
+    def note(self, trouble: KafkaError | None) -> None:
+        """Note how a request for a producer id, or of a transaction, has ended."""
+        self.trouble = trouble
 
     def number(self, batch: NumberedBatch, partition: NumberedPartition) -> None:
         """Give a batch that is drained its number. The producer has its producer id.

@@ -92,7 +92,7 @@ class Shutdown:
             finally:
                 self._is_flushed = summary is not None and not summary.pending
                 self._events.tell("producer-stopped", unfinished=len(self._parts.partition_queues.incomplete))
-                await self.end(ProducerClosed("the producer was stopped before the record was acknowledged"), until)
+                await self.end(ProducerClosed("the producer was stopped"), until)
                 self._parts.close_interception()
         return summary
 
@@ -152,7 +152,7 @@ class Shutdown:
         ends: tuple[Callable[[], None], ...] = (
             lambda: parts.circuit_break_manager.close() if parts.circuit_break_manager is not None else None,
             lambda: self._from_thread.shut(lambda: ProducerClosed(str(cause))),
-            lambda: parts.admission.close(lambda: ProducerClosed(str(cause))),
+            lambda: parts.admission.close(str(cause)),
             lambda: parts.sender.fail_all(cause),
             lambda: parts.transaction_manager.close(lambda: ProducerClosed(str(cause))) if parts.transaction_manager is not None else None,
             lambda: parts.coordinator_calls.close(lambda: ProducerClosed(str(cause))) if parts.coordinator_calls is not None else None,

@@ -190,7 +190,7 @@ def wire(
     sender = Sender(context, schedule, partition_queues, completion, batch_compressor, admission, cluster, updater)
     flushes = Flushes(context, partition_queues, completion, admission, sender)
     is_numbered = config.is_idempotent and gate is None
-    ids = ProducerIds(context, cluster, sender, is_identity_needed) if is_numbered else None
+    ids = ProducerIds(context, cluster, sender, is_identity_needed, partition_queues.idempotence) if is_numbered else None
     transaction_manager, coordinator_calls = (
         _transactions(context, gate, cluster, partition_queues, admission, sender, updater, flushes) if gate is not None else (None, None)
     )

@@ -6,6 +6,7 @@ An acknowledged record is in the log once, in call order, after any retry.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -431,6 +432,23 @@ async def test_records_wait_for_an_id_that_is_late(trouble: str) -> None:
         async with running(cluster, **ON) as (_, producer):
             await asyncio.gather(*await send_all(producer, 5))
         assert logged(cluster) == list(range(5))
+
+
+@jumping
+async def test_records_whose_id_does_not_come_name_the_reason_at_their_time_out() -> None:
+    """So does `explain` while they wait."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
+        async with Producer(**cluster.client_options, delivery_timeout_ms=5000, request_timeout_ms=3000) as producer:
+            delivery = await producer.send("orders", b"v")
+            await asyncio.sleep(1)
+            reason = "a producer id (COORDINATOR_LOAD_IN_PROGRESS (14))"
+            assert f"waits for {reason}" in producer.explain()
+            with pytest.raises(
+                DeliveryError, match=re.escape(f"it was ready (waited for {reason}) (the record was not written; never sent)")
+            ):
+                await delivery
 
 
 @pytest.mark.parametrize(("times", "least", "most"), [(1, 0.05, 0.2), (100, 0.5, 0.6)])

@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scenarios.transacting import VERSIONS, committed, transactional
 from whole import jumping, running
 
 from aioproducer.core.partitioner import murmur2
-from aioproducer.errors import BrokerError, DeliveryError, Persisted
+from aioproducer.errors import BrokerError, DeliveryError, Persisted, TransactionAbortable
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -92,8 +93,35 @@ async def test_records_of_a_partition_that_is_no_more_fail_with_the_reason() -> 
             assert isinstance(failure.__cause__, BrokerError)
             assert failure.__cause__.name == "UNKNOWN_TOPIC_OR_PARTITION"
             assert "orders-1" in str(failure)
+            assert "the topic has 1 partitions by now" in str(failure)
         assert len(cluster.requests("Metadata")) < 30
         assert len(cluster.requests("Produce")) < 30
+
+
+@VERSIONS
+@pytest.mark.parametrize("linger_ms", [0, 2000])
+@jumping
+async def test_a_partition_that_is_no_more_ends_its_transaction_in_time(linger_ms: float, version: int) -> None:
+    """Its records fail with the reason at their time-out, also if the coordinator adds no such partition. The next transaction works."""
+    times = {"delivery_timeout_ms": 5000, "request_timeout_ms": 3000, "linger_ms": linger_ms, **OFTEN}
+    async with transactional(version, **times) as (cluster, producer):
+        await producer.begin_transaction()
+        lost = [await producer.send("orders", b"lost", partition=1) for _ in range(3)]
+        make_anew(cluster, 1)
+        began = asyncio.get_running_loop().time()
+        assert (await producer.flush()).failed == 3
+        assert asyncio.get_running_loop().time() - began <= 5
+        for failure in [delivery.exception() for delivery in lost]:
+            assert isinstance(failure, DeliveryError)
+            assert (failure.persisted, failure.code) == (Persisted.NO, "TIMED_OUT")
+            assert "the topic has 1 partitions by now" in str(failure)
+            assert "UNKNOWN_TOPIC_OR_PARTITION" in str(failure)
+        with pytest.raises(TransactionAbortable, match=r"orders-1.*UNKNOWN_TOPIC_OR_PARTITION"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("orders", b"v", partition=0)
+        assert committed(cluster) == [b"v"]
 
 
 @jumping

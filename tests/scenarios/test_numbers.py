@@ -81,6 +81,9 @@ async def test_numbers_of_other_types_are_numbers(build: ModuleType, method: str
         ({"partition": True}, "partition=True for 'orders': it is a number from 0 on"),
         ({"partition": np.True_}, "partition=bool for 'orders': it is a number from 0 on"),
         ({"partition": np.float64(1)}, r"partition=1\.0 for 'orders': it is a number from 0 on"),
+        ({"partition": np.float32(1)}, r"partition=.*1\.0.* for 'orders': it is a number from 0 on"),
+        ({"partition": Decimal(1)}, r"partition=Decimal\('1'\) for 'orders': it is a number from 0 on"),
+        ({"partition": 2**31}, "partition=2147483648 for 'orders': it is a number from 0 on, less than 2"),
         ({"partition": np.int64(-1)}, "partition=-1 for 'orders': it is a number from 0 on"),
     ],
     ids=str,
@@ -90,7 +93,7 @@ async def test_what_is_no_number_is_refused(build: ModuleType, method: str, give
     """The call raises and queues nothing, also on the fast path, where a batch is open for such records."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
-        async with producer_on(build)(**cluster.client_options, linger_ms=10_000) as producer:
+        async with producer_on(build)(**cluster.client_options, linger_ms=10_000, max_block_ms=500) as producer:
             before = await producer.send("orders", b"before", partition=1, timestamp_ms=MOMENT)
             with pytest.raises(UsageError, match=told):
                 await send_by(producer, method, given)

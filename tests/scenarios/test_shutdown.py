@@ -138,6 +138,10 @@ async def test_senders_that_wait_when_the_producer_stops_are_told() -> None:
         await producer.stop()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [ProducerClosed] * len(waiting)
+        unqueued = ". The record was not queued, and is not sent."
+        *for_memory, for_topic = map(str, outcomes)
+        assert set(for_memory) == {f"the producer was stopped during a wait for buffer_memory{unqueued}"}
+        assert for_topic == f"the producer was stopped during a wait for metadata of the topic 'nowhere'{unqueued}"
         for send in sends:
             if send not in waiting:
                 assert isinstance(send.result().exception(), DeliveryError)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
+from builds import on_both, producer_on
 from whole import jumping, running, turns
 
 from aioproducer import ConfigError, MetadataTimeout, ProducerClosed, SerializationError, WouldBlock
+from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from aioproducer.model import Headers
-    from aioproducer.testing import FakeCluster
 
 
 class Schema:
@@ -247,7 +253,7 @@ async def test_stop_ends_a_preparation() -> None:
     async with running(close_timeout_ms=100) as (cluster, producer):
         send = asyncio.ensure_future(producer.topic("orders", value=schema).send(1))
         await turns(20)
-    with pytest.raises(ProducerClosed):
+    with pytest.raises(ProducerClosed, match=r"stopped during a wait for a serializer to be prepared 'orders'\. The record was not queued"):
         await send
     assert schema.was_cancelled
     assert values(cluster) == []
@@ -293,7 +299,7 @@ async def test_an_encoder_that_would_have_to_be_awaited() -> None:
         return b""
 
     async with running() as (_, producer):
-        with pytest.raises(ConfigError, match=r"a serializer is a plain function.*Await before `send`"):
+        with pytest.raises(ConfigError, match=r"`topic\(value=\.\.\.\)` is a plain function.*Await before `send`"):
             producer.topic("orders", value=later)
         with pytest.raises(SerializationError, match="await in your code, before `send`"):
             await producer.topic("orders", value=Prepares()).send(1)
@@ -330,3 +336,44 @@ async def test_in_a_transaction() -> None:
             await turns(2)
         await send
         assert values(cluster) == [b"1:1"]
+
+
+class Methods:
+    """Hides a coroutine function from whoever asks for one."""
+
+    async def _later(self, *_given: object) -> bytes:
+        return b""
+
+    later = functools.partialmethod(_later, "prefix")
+
+
+@on_both
+@pytest.mark.parametrize("kind", ["partialmethod", "wrapping mock", "task", "future", "asynchronous generator"])
+@pytest.mark.parametrize("option", ["value_serializer", "key_serializer"])
+@jumping
+async def test_an_awaitable_is_named_with_its_option(build: Any, option: str, kind: str) -> None:
+    """The first send says where to await. Nothing is queued, no warning of a coroutine follows, and the next record is sent."""
+
+    async def later(_value: object) -> bytes:
+        return b""
+
+    async def pieces(_value: object) -> AsyncIterator[bytes]:
+        yield b""
+
+    functions: dict[str, Any] = {
+        "partialmethod": Methods.later,
+        "wrapping mock": mock.Mock(wraps=later),
+        "task": lambda value: asyncio.ensure_future(later(value)),
+        "future": lambda _value: asyncio.get_running_loop().create_future(),
+        "asynchronous generator": pieces,
+    }
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with producer_on(build)(**cluster.client_options, **{option: functions[kind]}) as producer:
+            for _ in range(2):
+                with pytest.raises(
+                    SerializationError, match=f"{option} gave .* for 'orders', not bytes: await in your code, before `send`"
+                ):
+                    await producer.send("orders", b"v", b"k")
+                gc.collect()
+        assert cluster.values("orders") == []

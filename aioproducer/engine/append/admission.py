@@ -394,11 +394,11 @@ class Admission:
         self._fast_path.here = None
         self._update_fast_path()
 
-    def close(self, error: Callable[[], Exception]) -> None:
-        """Close the fast path, and give up every pending send with what `error` returns."""
+    def close(self, event: str) -> None:
+        """Close the fast path, and give up every pending send, because the producer ends by this event."""
         self.shut()
         self._place_unplaced(at_once=False)
-        self.pending.close(error)
+        self.pending.close(event)
 
     def drop(self, error: Callable[[], Exception]) -> None:
         """Give up the records that wait, with what `error` returns. A pending send that asks for a topic waits on."""

@@ -143,12 +143,12 @@ class PendingSends:
                     self.give_up(pending, error())
         self._release_topics()
 
-    def close(self, error: Callable[[], Exception]) -> None:
-        """Give up every send with what `error` returns."""
+    def close(self, event: str) -> None:
+        """Give up every send, because the producer ends by this event."""
         self._deadline_timer.stop()
         for queue in self._queues():
             for pending in queue.take_all():
-                self.give_up(pending, error())
+                self.give_up(pending, wait_reasons.closed(pending, event))
         self._waiters.wake_all()
         self.topics.clear()
 

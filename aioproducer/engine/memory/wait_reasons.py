@@ -15,7 +15,7 @@ from aioproducer.engine.memory.wait_queue import (
     FOR_SERIALIZER,
     FOR_TOPIC,
 )
-from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavailable, WouldBlock
+from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavailable, ProducerClosed, WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.errors import KafkaError
 
-__all__ = ["late", "told", "unavailable", "would_block"]
+__all__ = ["closed", "late", "told", "unavailable", "would_block"]
 
 _ADVICE: Final = {
     FOR_TOPIC: ", which is asked for now: `await producer.partitions_for(...)` first",
@@ -111,15 +111,20 @@ def unavailable(queue: PartitionQueue, end: str) -> PartitionUnavailable:
     return error
 
 
+def closed(record: PendingSend, event: str) -> ProducerClosed:
+    """Return the error of a record that still waits when the producer ends, by this event."""
+    end = "" if record.asks else ". The record was not queued, and is not sent."
+    return ProducerClosed(f"{event} during a wait for {_in_full(record)}{end}")
+
+
 def told(records: Iterable[PendingSend]) -> list[str]:
     """Return a text for each reason why records wait, with the number of sends. Marks are not counted."""
-    reasons = Counter(
-        f"{record.reason} {record.behind.topic}-{record.behind.partition}"
-        if record.behind is not None and record.reason == FOR_FULL_PARTITION
-        else f"{record.reason} {record.topic!r}"
-        if record.reason in FOR_METADATA
-        else record.reason
-        for record in records
-        if record.topic is not None
-    )
+    reasons = Counter(_in_full(record) for record in records if record.topic is not None)
     return [f"  {number} sends wait for {reason}" for reason, number in reasons.most_common(_MOST)]
+
+
+def _in_full(record: PendingSend) -> str:
+    """Return what a record waits for, with the name of the partition or topic that it needs."""
+    if record.behind is not None and record.reason == FOR_FULL_PARTITION:
+        return f"{record.reason} {record.behind.topic}-{record.behind.partition}"
+    return f"{record.reason} {record.topic!r}" if record.reason in FOR_METADATA else record.reason

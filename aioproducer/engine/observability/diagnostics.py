@@ -51,6 +51,8 @@ def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: Partitio
     numbers = queue.numbers
     node = cluster.node(queue.leader)
     where = node.where if node is not None else "its broker"
+    trouble = partition_queues.idempotence.trouble
+    why = f" ({trouble})" if trouble is not None else ""
     reasons = (
         (batch.on_wire, f"the answer of {where}"),
         (batch.state is State.ENCODING, "its compression"),
@@ -58,8 +60,8 @@ def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: Partitio
         (queue.is_muted, "its partition's circuit breaker, which leaves it alone for a while"),
         (queue.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
         (queue.in_flight and queue.one_at_a_time, "the batch before it: after a failure one goes at a time"),
-        (queue.is_held, "its transaction's coordinator, which is to learn of the partition"),
-        (partition_queues.idempotence.granted == NO_IDENTITY, "a producer id"),
+        (queue.is_held, f"its transaction's coordinator, which is to learn of the partition{why}"),
+        (partition_queues.idempotence.granted == NO_IDENTITY, f"a producer id{why}"),
         (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
         (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
         *(_of_node(node) if node is not None else ()),

@@ -280,9 +280,8 @@ class BatchCompletion:
         kind = DeliveryError if late is None else DeliveryTimeout
         error = kind(late or str(cause), topic=queue.topic, partition=queue.partition, persisted=fate(batch), attempts=batch.attempts)
         error.__cause__ = cause
-        end = f"failed: {error.reason}" + (
-            "" if batch.on_wire else f"; it waited for {waits_for(batch, self._cluster, self._partition_queues)}"
-        )
+        waits = self.waits_for(batch)
+        end = f"failed: {error.reason}" + ("" if batch.on_wire or waits in error.reason else f"; it {waits}")
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
         self.attempts.fail(batch)
         self._recorder.failed(self._loop.time(), batch, cause)
@@ -292,6 +291,10 @@ class BatchCompletion:
             self._failed_batches.add(batch, error)
         batch.result.fail(error)
         self._finish(batch)
+
+    def waits_for(self, batch: ProducerBatch) -> str:
+        """Return a text that names what a batch waited for."""
+        return f"waited for {waits_for(batch, self._cluster, self._partition_queues)}"
 
     def _finish(self, batch: ProducerBatch) -> None:
         """Drop the payload of an ended batch, queue its completions, and update the flushes.

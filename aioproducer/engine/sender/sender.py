@@ -430,8 +430,11 @@ class Sender:
     def _on_expiry(self, now: float) -> None:
         for batch in self._partition_queues.incomplete.expired(now):
             node = self._cluster.node(batch.queue.leader)
-            cause = batch.error or (node and node.last_error) or ConnectionLost("no acknowledgement")
-            where = "no leader is known" if batch.queue.leader < 0 else f"it was {batch.state}"
+            cause = batch.error or (node and node.last_error) or ConnectionLost(self._completion.waits_for(batch))
+            queue, partitions = batch.queue, len(batch.queue.routing.queues)
+            where = "no leader is known" if queue.leader < 0 else f"it was {batch.state}"
+            if queue.partition >= partitions:
+                where = f"the topic has {partitions} partitions by now"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
             self._completion.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
         self.turn()

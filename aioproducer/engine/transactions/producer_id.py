@@ -16,6 +16,7 @@ from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
+    from aioproducer.core.sequence_numbers import Idempotence
     from aioproducer.engine.context import EngineContext
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
@@ -53,9 +54,7 @@ class ProducerIds:
     Args:
         sender: gets each producer id and epoch, or goes without; fails every record that waits.
         is_needed: is set when the producer needs another id (`Idempotence.on_identity_lost`).
-
-    Attributes:
-        trouble: the error of the latest request; None: there is an id, or no request has failed.
+        idempotence: keeps the error of the latest request, for the batches that wait.
     """
 
     def __init__(
@@ -64,8 +63,8 @@ class ProducerIds:
         cluster: Cluster,
         sender: IdentityUser,
         is_needed: asyncio.Event,
+        idempotence: Idempotence,
     ) -> None:
-        self.trouble: KafkaError | None = None
         self._cluster = cluster
         self._backoff = context.backoff
         self._request_timeout = context.config.request_timeout_ms / 1000
@@ -73,9 +72,15 @@ class ProducerIds:
         self._sender = sender
         self._failures = 0
         self._is_needed = is_needed
+        self._idempotence = idempotence
         self._is_needed.set()
         self._is_told = asyncio.Event()
         self._is_given = asyncio.Event()
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Return the error of the latest request; None: there is an id, or no request has failed."""
+        return self._idempotence.trouble
 
     async def first(self, timeout: float) -> None:
         """Wait until brokers have granted or refused an id, at most `timeout` seconds. After that, `run` still waits for one.
@@ -106,7 +111,8 @@ class ProducerIds:
             except KafkaError as error:
                 await self._on_trouble(error)
             else:
-                self.trouble, self._failures = None, 0
+                self._idempotence.note(None)
+                self._failures = 0
                 self._is_needed.clear()
                 self._is_told.set()
                 self._is_given.set()
@@ -141,7 +147,7 @@ class ProducerIds:
         self._sender.identify(ProducerIdAndEpoch(decoded.producer_id, decoded.producer_epoch))
 
     async def _on_trouble(self, error: KafkaError) -> None:
-        self.trouble = error
+        self._idempotence.note(error)
         self._failures += 1
         self._is_told.set()
         if not _is_passing(error):

@@ -24,7 +24,6 @@ from aioproducer.engine.transactions import requests
 from aioproducer.errors import (
     BrokerError,
     ConnectionLost,
-    KafkaError,
     ProtocolError,
     TransactionAborted,
     TransactionTimeout,
@@ -74,7 +73,6 @@ class TransactionManager:
 
     Attributes:
         transaction: the state of the transactions.
-        trouble: the error of the latest request; None: it succeeded.
     """
 
     def __init__(
@@ -89,7 +87,6 @@ class TransactionManager:
         flushes: Flushes,
     ) -> None:
         self.transaction: Transaction = gate.transaction
-        self.trouble: KafkaError | None = None
         self._config = context.config
         self._spawn = context.spawn
         self._recorder = context.instruments.recorder
@@ -99,6 +96,8 @@ class TransactionManager:
         self._gate = gate
         self._cluster = cluster
         self._partition_queues = partition_queues
+        # Keeps the error of the latest request, for the batches that wait.
+        self._idempotence = partition_queues.idempotence
         self._admission = admission
         self._sender = sender
         self._add_coordinator = updater.add_coordinator
@@ -120,7 +119,7 @@ class TransactionManager:
         try:
             await self._end_of(self.transaction.operation, "start()", timeout)
         except TransactionTimeout as error:
-            raise TransactionTimeout(error.reason, _NO_COORDINATOR) from self.trouble
+            raise TransactionTimeout(error.reason, _NO_COORDINATOR) from self._idempotence.trouble
 
     async def begin(self) -> None:
         """Begin a transaction, once there is a producer id. Cancellation: no transaction is open."""
@@ -223,7 +222,7 @@ class TransactionManager:
         except TimeoutError:
             if not is_over():
                 limit = f"max_block_ms={self._config.max_block_ms:g}"
-                raise TransactionTimeout(f"{call} did not end within {limit}: {self.waits_for()}") from self.trouble
+                raise TransactionTimeout(f"{call} did not end within {limit}: {self.waits_for()}") from self._idempotence.trouble
         if not is_over() and self._end is not None:
             raise self._end()
 
@@ -232,7 +231,7 @@ class TransactionManager:
         request, step = self.transaction.due(), self.transaction.step()
         if request is None or step is None:
             return "records of it have not ended" if self.transaction.state in _FLUSHING else f"the producer {self.transaction.state}"
-        why = f" ({self.trouble})" if self.trouble is not None else ""
+        why = f" ({self._idempotence.trouble})" if self._idempotence.trouble is not None else ""
         if request.rpc is Rpc.FIND_COORDINATOR:
             return f"{step.rpc} waits for FindCoordinator of {request.at.key!r}{why}"
         return f"{step.rpc} is not answered{why}"
@@ -306,7 +305,7 @@ class TransactionManager:
             is_sent = True
             response, version = await self._call(node, request)
         except TransportError as error:
-            self.trouble = error
+            self._idempotence.note(error)
             if is_sent:
                 self.transaction.lost(request)
             else:
@@ -316,9 +315,9 @@ class TransactionManager:
         except BrokerError as error:
             response, version = requests.TransactionResponse({"": error}), -1
         if response.errors:
-            self.trouble = next(iter(response.errors.values()))
+            self._idempotence.note(next(iter(response.errors.values())))
             return self._pause(self.transaction.refused(request, response.errors, self._loop.time()))
-        self.trouble = None
+        self._idempotence.note(None)
         self._failures = 0
         self._take(request, response, version)
         return 0.0

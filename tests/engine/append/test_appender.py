@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from aioproducer.core.partitioner import murmur2
+from aioproducer.encoding import Encodings
 from aioproducer.engine.append.batch_builder import ReadyBatch
-from aioproducer.engine.append.chosen_build import SLICE_RECORDS
+from aioproducer.engine.append.chosen_build import SLICE_RECORDS, here
+from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.errors import PartitionUnavailable, UsageError
 from aioproducer.partitioners import RoundRobinPartitioner
 from tests.engine.append.parts import NOW_MS, Parts
@@ -268,6 +271,31 @@ def append(parts: Parts, key: bytes | None, value: bytes) -> Any:
     if delivery is None and (found := parts.appender.make_room(parts.routing, queue, key, value)) is not None:
         delivery = found.open.append(NOW_MS, key, value)
     return delivery
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("key", [None, b"k"])
+async def test_each_encoded_record_counts_once_in_its_slice(key: bytes | None) -> None:
+    """Also one that opens a batch, that finds no sticky partition, or that no batch takes. Both builds count alike."""
+    parts = Parts(**SMALL, buffer_memory=4096)
+    path = parts.path
+    path.fast, path.here, path.make_room = parts.queues.routings, here(), parts.appender.make_room
+    path.watch = SlowCallbacks(time.perf_counter)
+    encoding = Encodings(None, bytes).of("orders")
+
+    def counted() -> bool:
+        before = path.taken
+        is_appended = path.append_encoded("orders", b"v" * 100, key, None, None, None, encoding) is not None
+        assert path.taken == before + 1
+        return is_appended
+
+    path.taken = 0
+    if key is None:
+        assert not counted()
+        parts.place()
+    while counted():
+        pass
+    assert len(parts.counts()[0]) > 1
 
 
 @pytest.mark.parametrize("key", [None, b"k"])

@@ -13,6 +13,7 @@ from nodes import Tasks, now
 from scripted import settings
 
 from aioproducer.config import ProducerConfig
+from aioproducer.core.sequence_numbers import Idempotence
 from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.errors import BootstrapFailed, BrokerError, KafkaError
 from aioproducer.net.cluster import Cluster
@@ -39,7 +40,7 @@ class Asker:
         )
         self.is_needed = asyncio.Event()
         context = engine_context(ProducerConfig(bootstrap_servers="here:1"), asyncio.get_running_loop(), chance=0.5)
-        self.ids = ProducerIds(context, self.cluster, sender, self.is_needed)
+        self.ids = ProducerIds(context, self.cluster, sender, self.is_needed, Idempotence())
 
 
 @contextlib.asynccontextmanager

@@ -419,8 +419,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "who-rests-is-forgotten-at-the-end",
         "engine/append/admission.py",
-        "        self._place_unplaced(at_once=False)\n        self.pending.close(error)",
-        "        self.pending.close(error)",
+        "        self._place_unplaced(at_once=False)\n        self.pending.close(event)",
+        "        self.pending.close(event)",
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
