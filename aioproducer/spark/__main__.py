@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         help="an option of the connection, by Java's name; may be given again. Write secrets as references: sasl.password=${env:PASSWORD}",
     )
     command.add_argument("--config", type=pathlib.Path, metavar="FILE", help="options in a Java properties file, or in a .toml file")
-    command.add_argument("--ledger-topic", metavar="TOPIC", help="the queries' option ledgerTopic (default: a topic that they write to)")
+    command.add_argument("--ledger-topic", metavar="TOPIC", help="the queries' option ledgerTopic (default: where a decision is)")
     command.add_argument("--end", action="store_true", help="commit what the decisions name, and abort the rest")
     command.add_argument(
         "--older-than",

@@ -311,6 +311,7 @@ CALLS: dict[str, Callable[[TransactionResolver, PreparedTransaction], Any]] = {
     "commit": lambda resolver, prepared: resolver.commit(prepared),
     "abort": lambda resolver, prepared: resolver.abort(prepared),
     "committed_offset": lambda resolver, _: resolver.committed_offset("tx", "orders", stable=False),
+    "committed_offsets": lambda resolver, _: resolver.committed_offsets("tx", stable=False),
     "commit_offsets": lambda resolver, _: resolver.commit_offsets("g", {("orders", 0): 1}),
     "list": lambda resolver, _: resolver.list_transactions(),
     "describe": lambda resolver, _: resolver.describe_transactions(["tx"]),
@@ -402,9 +403,37 @@ async def test_what_is_not_permitted() -> None:
         assert await refusal(resolver.committed_offset("h", "orders")) == "TOPIC_AUTHORIZATION_FAILED"
         cluster.security.deny("*", "Describe", group="h")
         assert await refusal(resolver.committed_offset("h", "orders")) == "GROUP_AUTHORIZATION_FAILED"
+        assert await refusal(resolver.committed_offsets("h")) == "GROUP_AUTHORIZATION_FAILED"
 
 
 # Offsets, lists and descriptions
+
+
+@pytest.mark.parametrize("newest", [1, 2, 6, 7, 8, 9, 10])
+@jumping
+async def test_all_offsets_of_a_group(newest: int) -> None:
+    """Those that are committed, of each topic that may be described; those in an open transaction are waited for."""
+    async with with_topic(2) as cluster, resolving(cluster, max_block_ms=3_000) as resolver:
+        for topic in ("ledger", "secret"):
+            cluster.create_topic(topic)
+        at = {TopicPartition("ledger", 0): 4, TopicPartition("orders", 1): OffsetAndMetadata(7, "note")}
+        await resolver.commit_offsets("g", {**at, TopicPartition("secret", 0): 9})
+        cluster.security.deny("*", "Describe", topic="secret")
+        await prepared_by(cluster, "g")
+        cluster.speak(versions={"OffsetFetch": (1, newest)})
+        if newest < 7:
+            assert await refusal(resolver.committed_offsets("g")) == "UNSUPPORTED_VERSION"
+        else:
+            with pytest.raises(TransactionTimeout, match=r"committed_offsets\(\) of 'g' did not end within max_block_ms=3000: UNSTABLE"):
+                await resolver.committed_offsets("g")
+        if newest < 2:
+            assert await refusal(resolver.committed_offsets("g", stable=False)) == "UNSUPPORTED_VERSION"
+        else:
+            expected = {TopicPartition("ledger", 0): (4, "", -1), TopicPartition("orders", 1): (7, "note", -1)}
+            assert await resolver.committed_offsets("g", stable=False) == expected
+            assert await resolver.committed_offsets("nobody", stable=False) == {}
+        with pytest.raises(UsageError):
+            await resolver.committed_offsets("")
 
 
 @jumping
