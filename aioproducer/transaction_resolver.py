@@ -30,7 +30,7 @@ from aioproducer.model import (
 )
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
-from aioproducer.offsets import read_group, read_offsets, read_position_key, read_prepared
+from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
 from aioproducer.producer_options import ProducerOptions
 from aioproducer.version import VERSION
 
@@ -232,6 +232,7 @@ class TransactionResolver:
         engine = self._running()
         if not isinstance(prefix, str):
             raise UsageError(f"prefix={prefix!r}: it is the beginning of transactional ids, a text")
+        check_text("prefix", prefix)
         return await list_transactions(engine.calls, engine.brokers, prefix)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
@@ -247,6 +248,8 @@ class TransactionResolver:
         names = [] if isinstance(transactional_ids, str) else list(transactional_ids)
         if isinstance(transactional_ids, str) or not all(isinstance(name, str) and name for name in names):
             raise UsageError(f"{transactional_ids!r} are no transactional ids: give a list of their names")
+        for name in names:
+            check_text("a transactional id", name)
         return await describe_transactions(engine.calls, names)
 
     def _running(self) -> ResolverRuntime:

@@ -409,33 +409,6 @@ async def test_what_is_not_permitted() -> None:
 # Offsets, lists and descriptions
 
 
-@pytest.mark.parametrize("newest", [1, 2, 6, 7, 8, 9, 10])
-@jumping
-async def test_all_offsets_of_a_group(newest: int) -> None:
-    """Those that are committed, of each topic that may be described; those in an open transaction are waited for."""
-    async with with_topic(2) as cluster, resolving(cluster, max_block_ms=3_000) as resolver:
-        for topic in ("ledger", "secret"):
-            cluster.create_topic(topic)
-        at = {TopicPartition("ledger", 0): 4, TopicPartition("orders", 1): OffsetAndMetadata(7, "note")}
-        await resolver.commit_offsets("g", {**at, TopicPartition("secret", 0): 9})
-        cluster.security.deny("*", "Describe", topic="secret")
-        await prepared_by(cluster, "g")
-        cluster.speak(versions={"OffsetFetch": (1, newest)})
-        if newest < 7:
-            assert await refusal(resolver.committed_offsets("g")) == "UNSUPPORTED_VERSION"
-        else:
-            with pytest.raises(TransactionTimeout, match=r"committed_offsets\(\) of 'g' did not end within max_block_ms=3000: UNSTABLE"):
-                await resolver.committed_offsets("g")
-        if newest < 2:
-            assert await refusal(resolver.committed_offsets("g", stable=False)) == "UNSUPPORTED_VERSION"
-        else:
-            expected = {TopicPartition("ledger", 0): (4, "", -1), TopicPartition("orders", 1): (7, "note", -1)}
-            assert await resolver.committed_offsets("g", stable=False) == expected
-            assert await resolver.committed_offsets("nobody", stable=False) == {}
-        with pytest.raises(UsageError):
-            await resolver.committed_offsets("")
-
-
 @jumping
 async def test_offsets_are_committed_and_read() -> None:
     """As a group without members has them; a lower offset replaces a higher one."""
@@ -473,7 +446,16 @@ async def test_transactions_are_listed(newest: int) -> None:
             listed = [TransactionListing("a.b-1", 0, "Ongoing"), TransactionListing("a.b-2", 1, "CompleteAbort")]
             assert await resolver.list_transactions("a.b") == listed
             assert [one.transactional_id for one in await resolver.list_transactions()] == ["a.b-1", "a.b-2", "aXb-3"]
-            assert await resolver.list_transactions("\ud800" if newest < 2 else "z") == []
+            for unlisted in ("z", "a.b" * 10_920):
+                assert await resolver.list_transactions(unlisted) == []
+            asked = [request.message.transactional_id_pattern for request in cluster.requests("ListTransactions")]
+            # Brokers read texts of 32,767 bytes. The prefix is not longer, but its pattern is, so all ids are asked for.
+            assert asked[-1] is None
+            for unreadable in ("x" * 32_768, "\ud800"):
+                with pytest.raises(UsageError, match=r"^prefix "):
+                    await resolver.list_transactions(unreadable)
+                with pytest.raises(UsageError, match=r"^a transactional id "):
+                    await resolver.describe_transactions(["tx", unreadable])
             cluster.fail("ListTransactions", "COORDINATOR_LOAD_IN_PROGRESS")
             assert await resolver.list_transactions("a.b") == listed
             await cluster.brokers[3].stop()
