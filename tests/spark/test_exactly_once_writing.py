@@ -15,7 +15,7 @@ from aioproducer.errors import KafkaError
 from aioproducer.spark import writing
 from aioproducer.spark.decisions import HalfCommitted, TaskState
 from aioproducer.spark.rows import RowFailed
-from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.sink_options import MAX_NAME_BYTES, SinkOptions, option_problems
 from aioproducer.spark.writing import BatchWriter, NoBatchNumber, StreamWriter, TaskMessage
 
 if TYPE_CHECKING:
@@ -248,6 +248,41 @@ def test_a_write_has_its_name_or_one_of_its_own(query: Query) -> None:
     assert query.values() == [b"a", *[b"b"] * 4]
     assert sorted(map(len, names)) == [1, 1]
     assert all(re.fullmatch(r"team-[0-9a-f]{32}", name) for each in names for name in each)
+
+
+def test_a_named_write_without_rows_leaves_no_mark(query: Query) -> None:
+    """A mark would cost a transaction for each empty micro-batch of foreachBatch. So the name is free for a write that has rows."""
+    query.options = query.options._replace(transactional_id="load", is_stream=False)
+
+    def write(*rows: str) -> None:
+        writer = query.writer(BatchWriter)
+        writer.commit([query.task(0, values(*rows), writer=writer, batch=None)])
+
+    write()
+    assert [(name, query.cluster.requests(name)) for name in ("InitProducerId", "TxnOffsetCommit")] == [
+        ("InitProducerId", []),
+        ("TxnOffsetCommit", []),
+    ]
+    write("a")
+    write()
+    write("b")
+    assert query.values() == [b"a"]
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_the_longest_name(query: Query, length: int) -> None:
+    """Kafka takes the ids that are made of it; a name that is one byte longer is refused before any task."""
+    problems = option_problems(
+        {"topic": "orders", "delivery": "exactly_once", "transactionalId": "x" * (MAX_NAME_BYTES - len("spark-") + length)}, is_stream=False
+    )
+    assert len(problems) == length
+    if length:
+        return
+    query.options = query.options._replace(transactional_id="x" * (MAX_NAME_BYTES - len("spark-")), is_stream=False)
+    writer = query.writer(BatchWriter)
+    writer.commit([query.task(0, values("a"), writer=writer, batch=None)])
+    assert query.values() == [b"a"]
+    assert query.task(2**31 - 1, values("b"), writer=writer, batch=None).rows == 1
 
 
 @pytest.mark.parametrize(("options", "timeout"), [({}, 900_000), ({"kafka.transaction.timeout.ms": "30000"}, 30_000)])
