@@ -196,6 +196,19 @@ async def test_a_cancelled_call_leaves_nothing() -> None:
         assert await producer.committed_position("import", topic="orders") is None
 
 
+@VERSIONS
+@jumping
+async def test_the_topic_of_the_position_is_deleted(version: int) -> None:
+    """The error names it: the topic may be one that is used for nothing else."""
+    async with transactional(version) as (cluster, producer):
+        cluster.create_topic("ledger")
+        await producer.begin_transaction()
+        await producer.send_position_to_transaction("import", 1, topic="ledger")
+        cluster.delete_topic("ledger")
+        with pytest.raises(TransactionTimeout, match=r"TxnOffsetCommit is not answered \(UNKNOWN_TOPIC_OR_PARTITION \(3\): ledger-0\)"):
+            await producer.send_position_to_transaction("import", 2, topic="ledger")
+
+
 @pytest.mark.parametrize("newest", [6, 7, 8, 9, 10])
 @jumping
 async def test_versions_of_offset_fetch(newest: int) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from in_thread import PATIENCE, ClusterInThread
 
-from aioproducer.errors import KafkaError
+from aioproducer.errors import KafkaError, TransactionTimeout
 from aioproducer.spark import writing
 from aioproducer.spark.decisions import HalfCommitted, TaskState
 from aioproducer.spark.rows import RowFailed
@@ -164,6 +164,37 @@ def test_a_mark_that_is_refused_fails_the_task(query: Query) -> None:
     assert query.cluster.transactions["spark-q-0"].state.value == "CompleteAbort"
     query.writer().commit([query.task(0, values("b"))], 0)
     assert query.values() == [b"b"]
+
+
+def test_a_ledger_topic_that_is_not_there(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that was deleted, or misspelt: the task's error names it."""
+    query = Query(brokers, monkeypatch, ledgertopic="ledgr", **{"kafka.max.block.ms": "300"})
+    with pytest.raises(TransactionTimeout, match=r"UNKNOWN_TOPIC_OR_PARTITION \(3\): ledgr-0"):
+        query.task(0, values("a"))
+
+
+@pytest.mark.parametrize(
+    ("delivery", "text"),
+    [
+        ("at_least_once", r"row 0: topic orders, partition \d: orders-\d: not acknowledged within delivery_timeout_ms=300.*UNKNOWN_TOPIC_"),
+        ("exactly_once", "row 0: topic orders: 'orders' was not found in the cluster's metadata within max_block_ms=300"),
+    ],
+)
+def test_a_topic_that_is_deleted(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, delivery: str, text: str) -> None:
+    """Each attempt fails in time, and its error names the topic. Nothing makes the topic anew where the client may not."""
+    brokers.cluster.auto_create = True
+    times = dict.fromkeys(("kafka.max.block.ms", "kafka.delivery.timeout.ms", "kafka.request.timeout.ms"), "300")
+    query = Query(brokers, monkeypatch, delivery=delivery, **times, **{"kafka.allow.auto.create.topics": "false", "kafka.linger.ms": "0"})
+    query.writer().commit([query.task(0, values("a"))], 0)
+
+    async def delete() -> None:
+        query.cluster.delete_topic("orders")
+
+    brokers.run(delete())
+    for _ in range(2):
+        with pytest.raises(RowFailed, match=text):
+            query.task(0, values("b"), batch=1)
+    assert "orders" not in [topic.name for topic in query.cluster.topics]
 
 
 def test_an_error_of_the_first_rows_is_raised(query: Query) -> None:

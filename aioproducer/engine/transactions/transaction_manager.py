@@ -64,6 +64,11 @@ _OPEN: Final = (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE_ERROR)
 _NO_COORDINATOR: Final = "Check that the brokers' transaction coordinator works (the topic __transaction_state), or start(wait=False)."
 
 
+def _placed(place: str, error: BrokerError) -> BrokerError:
+    """Return an error that names the partition or the group that it is about."""
+    return BrokerError(error.error, f"{place}: {error.message}" if error.message else place) if place else error
+
+
 class TransactionManager:
     """Runs the transactions of one producer; `run` is the body of its task.
 
@@ -316,7 +321,7 @@ class TransactionManager:
         except BrokerError as error:
             response, version = requests.TransactionResponse({"": error}), -1
         if response.errors:
-            self.trouble = next(iter(response.errors.values()))
+            self.trouble = _placed(*next(iter(response.errors.items())))
             return self._pause(self.transaction.refused(request, response.errors, self._loop.time()))
         self.trouble = None
         self._failures = 0
