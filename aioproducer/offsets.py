@@ -13,6 +13,7 @@ __all__ = ["POSITION_PARTITION", "check_text", "read_group", "read_offsets", "re
 
 _MAX_OFFSET: Final = 2**63 - 1
 _MAX_EPOCH: Final = 2**15 - 1
+_MAX_INT32: Final = 2**31 - 1
 # Brokers close the connection at a longer text, also where the format of the request has room for it.
 _MAX_BYTES: Final = 2**15 - 1
 # The partition of the topic with which Kafka keeps the position of a job: every topic has it.
@@ -50,7 +51,7 @@ def _partition(partition: Any) -> TopicPartition:
     if isinstance(partition, tuple) and len(partition) == 2:
         topic, number = partition
         number = exact_int(number)
-        if isinstance(topic, str) and topic and number is not None and number >= 0:
+        if isinstance(topic, str) and topic and number is not None and 0 <= number <= _MAX_INT32:
             check_text("a topic", topic)
             return TopicPartition(topic, number)
     raise UsageError(f"{partition!r} names no partition: it is (topic, number from 0 on)")
@@ -61,7 +62,7 @@ def _offset(partition: Any, given: Any) -> OffsetAndMetadata:
     offset, leader_epoch = exact_int(offset), exact_int(leader_epoch)
     if offset is None or not 0 <= offset <= _MAX_OFFSET:
         raise UsageError(f"{given!r} for {partition!r} is no offset: it is a number from 0 on, the next record to read")
-    if not isinstance(metadata, str) or leader_epoch is None:
+    if not isinstance(metadata, str) or leader_epoch is None or not -1 <= leader_epoch <= _MAX_INT32:
         raise UsageError(f"{given!r} for {partition!r}: beside the offset it has a text and, perhaps, the number of a leader's epoch")
     check_text(f"the text beside the offset of {partition!r}", metadata)
     return OffsetAndMetadata(offset, metadata, leader_epoch)
@@ -86,11 +87,13 @@ def read_group(group: Any) -> ConsumerGroupMetadata:
         raise UsageError(f"a group is its id, or ConsumerGroupMetadata, not {type(group).__name__}")
     if not isinstance(group.group_id, str) or not group.group_id:
         raise UsageError(f"group_id={group.group_id!r} names no consumer group")
-    for name, text in (("group_id", group.group_id), ("member_id", group.member_id), ("group_instance_id", group.group_instance_id)):
-        if isinstance(text, str):
-            check_text(name, text)
+    check_text("group_id", group.group_id)
+    for name, text in (("member_id", group.member_id), ("group_instance_id", group.group_instance_id or "")):
+        if not isinstance(text, str):
+            raise UsageError(f"{name}={text!r}: it is a text")
+        check_text(name, text)
     generation_id = exact_int(group.generation_id)
-    if generation_id is None:
+    if generation_id is None or not -1 <= generation_id <= _MAX_INT32:
         raise UsageError(f"generation_id={group.generation_id!r} is no number of a generation")
     if generation_id > 0 and not group.member_id:
         raise UsageError(f"generation_id={generation_id} is one of a member's: give its member_id too, or neither")

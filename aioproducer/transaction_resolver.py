@@ -245,8 +245,8 @@ class TransactionResolver:
         Cancellation: nothing goes on.
         """
         engine = self._running()
-        names = [] if isinstance(transactional_ids, str) else list(transactional_ids)
-        if isinstance(transactional_ids, str) or not all(isinstance(name, str) and name for name in names):
+        names = None if isinstance(transactional_ids, str) or not isinstance(transactional_ids, Iterable) else list(transactional_ids)
+        if names is None or not all(isinstance(name, str) and name for name in names):
             raise UsageError(f"{transactional_ids!r} are no transactional ids: give a list of their names")
         for name in names:
             check_text("a transactional id", name)

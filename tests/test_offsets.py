@@ -46,6 +46,25 @@ def test_what_does_not(offset: Any) -> None:
         read_offsets({("orders", 1): offset})
 
 
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (lambda: read_offsets({("orders", 2**31): 1}), r"\('orders', 2147483648\) names no partition"),
+        (lambda: read_offsets({("orders", 0): (1, "", 2**31)}), "number of a leader's epoch"),
+        (lambda: read_offsets({("orders", 0): (1, "", -2)}), "number of a leader's epoch"),
+        (lambda: read_group(ConsumerGroupMetadata("g", 2**31, "m")), "generation_id=2147483648 is no number of a generation"),
+        (lambda: read_group(ConsumerGroupMetadata("g", -2)), "generation_id=-2 is no number of a generation"),
+        (lambda: read_group(ConsumerGroupMetadata("g", 1, 5)), "member_id=5: it is a text"),  # type: ignore[arg-type]
+        (lambda: read_group(ConsumerGroupMetadata("g", -1, None)), "member_id=None: it is a text"),  # type: ignore[arg-type]
+        (lambda: read_group(ConsumerGroupMetadata("g", 1, "m", b"i")), "group_instance_id=b'i': it is a text"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_request_cannot_hold(read: Callable[[], Any], text: str) -> None:
+    """A producer that is to send it within its transaction would fail for good."""
+    with pytest.raises(UsageError, match=text):
+        read()
+
+
 def test_confluents_are_objects() -> None:
     """They are no tuples; the error says what is."""
     with pytest.raises(UsageError, match=r"\(topic, number from 0 on\)"):

@@ -490,7 +490,7 @@ async def test_transactions_are_described(version: int) -> None:
         assert await resolver.describe_transactions([]) == []
         cluster.fail("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS")
         assert len(await resolver.describe_transactions(["one"])) == 1
-        for wrong in ("one", [""], [5]):
+        for wrong in ("one", [""], [5], None, 5):
             with pytest.raises(UsageError, match="are no transactional ids"):
                 await resolver.describe_transactions(wrong)  # type: ignore[arg-type]
 
