@@ -14,7 +14,7 @@ from aioproducer.spark.contract import nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "MAX_NAME_BYTES", "OPTIONS", "PREFIX", "SinkOptions", "option_problems"]
+__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "MAX_NAME_BYTES", "OPTIONS", "PREFIX", "TOPIC", "SinkOptions", "option_problems"]
 
 AT_LEAST_ONCE: Final = "at_least_once"
 EXACTLY_ONCE: Final = "exactly_once"
@@ -28,7 +28,7 @@ _BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
 _SPARKS: Final = ("checkpointlocation", "queryname")
 _TOPICS: Final = ("topic", "ledgertopic")
 # Kafka's own rule.
-_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _SHOWN: Final = 40
 # Brokers read no longer text. The longest that is added to a name is "-driver.", and the number of a decision's last group.
 _MAX_ID_BYTES: Final = 2**15 - 1
@@ -84,7 +84,7 @@ def option_problems(options: Mapping[str, str], *, is_stream: bool) -> list[str]
     problems += [
         f"option {_BY_LOWER[name]!r} is {lower[name][:_SHOWN]!r}, which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"
         for name in _TOPICS
-        if lower.get(name, "").strip() and _TOPIC.fullmatch(lower[name]) is None
+        if lower.get(name, "").strip() and TOPIC.fullmatch(lower[name]) is None
     ]
     made = SinkOptions.of(options, is_stream=is_stream)
     if made.delivery not in {AT_LEAST_ONCE, EXACTLY_ONCE}:
