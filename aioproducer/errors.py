@@ -187,7 +187,8 @@ class TransactionError(KafkaError):
         self.hint = type(self).hint if hint is None else hint
 
     def __str__(self) -> str:
-        return f"{self.reason}. {self.hint}"
+        # The reason may be another error's text, which ends with its own remedy.
+        return f"{self.reason.removesuffix('.')}. {self.hint}"
 
     def again(self) -> TransactionError:
         """Return an equal error. Each failing call raises its own, because one instance would collect every traceback."""

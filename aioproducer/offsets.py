@@ -9,12 +9,29 @@ from aioproducer.errors import UsageError
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.number_conversion import exact_int
 
-__all__ = ["POSITION_PARTITION", "read_group", "read_offsets", "read_position", "read_position_key", "read_prepared"]
+__all__ = ["POSITION_PARTITION", "check_text", "read_group", "read_offsets", "read_position", "read_position_key", "read_prepared"]
 
 _MAX_OFFSET: Final = 2**63 - 1
 _MAX_EPOCH: Final = 2**15 - 1
+_MAX_INT32: Final = 2**31 - 1
+# Brokers close the connection at a longer text, also where the format of the request has room for it.
+_MAX_BYTES: Final = 2**15 - 1
 # The partition of the topic with which Kafka keeps the position of a job: every topic has it.
 POSITION_PARTITION: Final = 0
+
+
+def check_text(name: str, text: str) -> None:
+    """Check that a text can be part of a request.
+
+    Raises:
+        UsageError: UTF-8 has not all of its characters, or it is longer than brokers read.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} has characters that UTF-8 does not") from None
+    if size > _MAX_BYTES:
+        raise UsageError(f"{name} takes {size} bytes: it is at most {_MAX_BYTES}")
 
 
 def read_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
@@ -34,7 +51,8 @@ def _partition(partition: Any) -> TopicPartition:
     if isinstance(partition, tuple) and len(partition) == 2:
         topic, number = partition
         number = exact_int(number)
-        if isinstance(topic, str) and topic and number is not None and number >= 0:
+        if isinstance(topic, str) and topic and number is not None and 0 <= number <= _MAX_INT32:
+            check_text("a topic", topic)
             return TopicPartition(topic, number)
     raise UsageError(f"{partition!r} names no partition: it is (topic, number from 0 on)")
 
@@ -44,8 +62,9 @@ def _offset(partition: Any, given: Any) -> OffsetAndMetadata:
     offset, leader_epoch = exact_int(offset), exact_int(leader_epoch)
     if offset is None or not 0 <= offset <= _MAX_OFFSET:
         raise UsageError(f"{given!r} for {partition!r} is no offset: it is a number from 0 on, the next record to read")
-    if not isinstance(metadata, str) or leader_epoch is None:
+    if not isinstance(metadata, str) or leader_epoch is None or not -1 <= leader_epoch <= _MAX_INT32:
         raise UsageError(f"{given!r} for {partition!r}: beside the offset it has a text and, perhaps, the number of a leader's epoch")
+    check_text(f"the text beside the offset of {partition!r}", metadata)
     return OffsetAndMetadata(offset, metadata, leader_epoch)
 
 
@@ -68,8 +87,13 @@ def read_group(group: Any) -> ConsumerGroupMetadata:
         raise UsageError(f"a group is its id, or ConsumerGroupMetadata, not {type(group).__name__}")
     if not isinstance(group.group_id, str) or not group.group_id:
         raise UsageError(f"group_id={group.group_id!r} names no consumer group")
+    check_text("group_id", group.group_id)
+    for name, text in (("member_id", group.member_id), ("group_instance_id", group.group_instance_id or "")):
+        if not isinstance(text, str):
+            raise UsageError(f"{name}={text!r}: it is a text")
+        check_text(name, text)
     generation_id = exact_int(group.generation_id)
-    if generation_id is None:
+    if generation_id is None or not -1 <= generation_id <= _MAX_INT32:
         raise UsageError(f"generation_id={group.generation_id!r} is no number of a generation")
     if generation_id > 0 and not group.member_id:
         raise UsageError(f"generation_id={generation_id} is one of a member's: give its member_id too, or neither")
@@ -85,6 +109,7 @@ def read_position_key(job: Any, topic: Any) -> ConsumerGroupMetadata:
     for name, value in (("job", job), ("topic", topic)):
         if not isinstance(value, str) or not value:
             raise UsageError(f"{name}={value!r}: it is a name, and not empty")
+        check_text(name, value)
     return ConsumerGroupMetadata(job)
 
 
@@ -92,17 +117,14 @@ def read_position(number: Any, cursor: Any) -> OffsetAndMetadata:
     """Return a position as the offset that Kafka keeps.
 
     Raises:
-        UsageError: the number is none from 0 on, or the cursor is no text.
+        UsageError: the number is none from 0 on, or the cursor is no text that can be part of a request.
     """
     exact = exact_int(number)
     if exact is None or not 0 <= exact <= _MAX_OFFSET:
         raise UsageError(f"number={number!r}: a position is a whole number from 0 on, below 2^63")
     if not isinstance(cursor, str):
         raise UsageError(f"cursor must be a string, not {type(cursor).__name__}")
-    try:
-        cursor.encode()
-    except UnicodeEncodeError:
-        raise UsageError("cursor has characters that UTF-8 does not") from None
+    check_text("cursor", cursor)
     return OffsetAndMetadata(exact, cursor)
 
 
@@ -122,5 +144,6 @@ def read_prepared(prepared: Any) -> PreparedTransaction:
             and (epoch is not None and 0 <= epoch <= _MAX_EPOCH)
             and version in (1, 2)
         ):
+            check_text("transactional_id", transactional_id)
             return PreparedTransaction(transactional_id, producer_id, epoch, version)
     raise UsageError(f"{prepared!r} is no prepared transaction: give what prepare_transaction() returned")

@@ -13,7 +13,7 @@ from aioproducer.config import ProducerConfig, without_content
 from aioproducer.engine.context import random_number
 from aioproducer.engine.resolver_runtime import ResolverRuntime
 from aioproducer.engine.tasks.anyio_backend import load_backend
-from aioproducer.engine.transactions.committed_offsets import committed_offset
+from aioproducer.engine.transactions.committed_offsets import committed_offset, committed_offsets
 from aioproducer.engine.transactions.offset_commits import commit_offsets
 from aioproducer.engine.transactions.transaction_ends import end_transaction
 from aioproducer.engine.transactions.transaction_listing import describe_transactions, list_transactions
@@ -24,12 +24,13 @@ from aioproducer.model import (
     OffsetAndMetadata,
     Position,
     PreparedTransaction,
+    TopicPartition,
     TransactionDescription,
     TransactionListing,
 )
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
-from aioproducer.offsets import read_group, read_offsets, read_position_key, read_prepared
+from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
 from aioproducer.producer_options import ProducerOptions
 from aioproducer.version import VERSION
 
@@ -180,6 +181,22 @@ class TransactionResolver:
         key = read_position_key(group, topic)
         return await committed_offset(engine.calls, key.group_id, topic, "committed_offset()", is_stable=stable)
 
+    async def committed_offsets(self, group: str, *, stable: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return all offsets that a group has committed, by partition. Topics that may not be described are left out.
+
+        Args:
+            group: the group.
+            stable: wait while an open transaction holds one of the offsets. False: what was committed before is returned.
+
+        Raises:
+            UsageError: `group` names no group.
+            BrokerError: the broker refuses the request, or is older than Kafka 2.5 and cannot tell what is stable.
+            TransactionTimeout: no coordinator answered within `max_block_ms`, or an open transaction holds an offset.
+        Cancellation: nothing goes on.
+        """
+        engine = self._running()
+        return await committed_offsets(engine.calls, read_group(group).group_id, "committed_offsets()", is_stable=stable)
+
     async def commit_offsets(
         self, group: str | ConsumerGroupMetadata, offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]]
     ) -> None:
@@ -215,6 +232,7 @@ class TransactionResolver:
         engine = self._running()
         if not isinstance(prefix, str):
             raise UsageError(f"prefix={prefix!r}: it is the beginning of transactional ids, a text")
+        check_text("prefix", prefix)
         return await list_transactions(engine.calls, engine.brokers, prefix)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
@@ -227,9 +245,11 @@ class TransactionResolver:
         Cancellation: nothing goes on.
         """
         engine = self._running()
-        names = [] if isinstance(transactional_ids, str) else list(transactional_ids)
-        if isinstance(transactional_ids, str) or not all(isinstance(name, str) and name for name in names):
+        names = None if isinstance(transactional_ids, str) or not isinstance(transactional_ids, Iterable) else list(transactional_ids)
+        if names is None or not all(isinstance(name, str) and name for name in names):
             raise UsageError(f"{transactional_ids!r} are no transactional ids: give a list of their names")
+        for name in names:
+            check_text("a transactional id", name)
         return await describe_transactions(engine.calls, names)
 
     def _running(self) -> ResolverRuntime:

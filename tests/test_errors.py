@@ -259,3 +259,9 @@ def test_a_broker_error_is_made_of_its_facts() -> None:
     """A broker error is built from its facts, not from text that has to be parsed."""
     error = BrokerError(ErrorCode(99, "NAME", True, False), "m")
     assert (error.error, error.message) == (ErrorCode(99, "NAME", True, False), "m")
+
+
+def test_an_error_of_a_transaction_ends_with_its_remedy() -> None:
+    """Also if its reason is the text of another error, which ends with one itself."""
+    for reason in ("it is too large", "it is too large."):
+        assert str(errors.TransactionAborted(reason)) == "it is too large. Send it again in the next transaction."

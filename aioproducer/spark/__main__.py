@@ -20,6 +20,7 @@ from aioproducer.errors import ConfigError, KafkaError
 from aioproducer.secret_references import read_properties
 
 from .resolving import Action, Finding, Resolution, resolve
+from .sink_options import TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _FAILED
     sys.stdout.write(_json(found) if asked.json else _table(found, is_ending=asked.end))
     for warning in found.warnings:
-        sys.stderr.write(f"warning: {warning}\n")
+        sys.stderr.write(f"warning: {_printable(warning)}\n")
     return 1 if found.open else 0
 
 
@@ -101,7 +102,9 @@ def _parser() -> argparse.ArgumentParser:
         help="an option of the connection, by Java's name; may be given again. Write secrets as references: sasl.password=${env:PASSWORD}",
     )
     command.add_argument("--config", type=pathlib.Path, metavar="FILE", help="options in a Java properties file, or in a .toml file")
-    command.add_argument("--ledger-topic", metavar="TOPIC", help="the queries' option ledgerTopic (default: a topic that they write to)")
+    command.add_argument(
+        "--ledger-topic", type=_topic, metavar="TOPIC", help="the queries' option ledgerTopic (default: where a decision is)"
+    )
     command.add_argument("--end", action="store_true", help="commit what the decisions name, and abort the rest")
     command.add_argument(
         "--older-than",
@@ -117,6 +120,12 @@ def _parser() -> argparse.ArgumentParser:
 def _prefix(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("it is empty, which would be every transaction of the cluster")
+    return text
+
+
+def _topic(text: str) -> str:
+    if TOPIC.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError("it names no topic: up to 249 of a-z A-Z 0-9 . _ - do")
     return text
 
 
@@ -194,7 +203,12 @@ def _cells(one: Finding, *, is_ending: bool) -> tuple[str, ...]:
     elif one.action is Action.NOTHING:
         done = "-"
     topics = ",".join(one.topics[:_MAX_TOPICS]) + (f" and {len(one.topics) - _MAX_TOPICS} more" if len(one.topics) > _MAX_TOPICS else "")
-    return one.transactional_id, one.state, _age(one.age_seconds), one.decided.value, done, topics or "-"
+    return _printable(one.transactional_id), one.state, _age(one.age_seconds), one.decided.value, _printable(done), topics or "-"
+
+
+def _printable(text: str) -> str:
+    """Return a text whose control characters are escaped: any program may have chosen them, and a terminal would obey them."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _age(seconds: float | None) -> str:

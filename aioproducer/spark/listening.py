@@ -14,20 +14,22 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from aioproducer.config import ProducerConfig, without_content
-from aioproducer.errors import ConfigError
+from aioproducer.errors import ConfigError, UsageError
+from aioproducer.offsets import read_group
 from aioproducer.transaction_resolver import TransactionResolver
 
 from .offset_commits import OffsetCommits
 from .query_progress import QueryProgress, SourceOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from uuid import UUID
 
     from prometheus_client.metrics_core import Metric
@@ -41,6 +43,18 @@ _MAX_ENDED: Final = 100
 _MAX_BLOCK_MS: Final = 10_000
 # Seconds that `close` waits for the last commits.
 _CLOSE_SECONDS: Final = 5.0
+
+
+def _check_group(group: Any) -> None:
+    """Raise ConfigError for a group that no commit could have: a listener that fails later only warns."""
+    names = group.values() if isinstance(group, Mapping) else () if group is None else (group,)
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError("group: it is the name of a consumer group, or the groups by the names of queries")
+    try:
+        for name in names:
+            read_group(name)
+    except UsageError as error:
+        raise ConfigError(f"group: {error}") from None
 
 
 class QueryMetrics(StreamingQueryListener):
@@ -58,7 +72,7 @@ class QueryMetrics(StreamingQueryListener):
         options: fields of `ProducerConfig`.
 
     Raises:
-        ConfigError: an option is unknown or bad, or there is a group without a cluster.
+        ConfigError: an option is unknown or bad, a group has no name that Kafka takes, or there is a group without a cluster.
     """
 
     def __init__(
@@ -69,6 +83,7 @@ class QueryMetrics(StreamingQueryListener):
         **options: Any,
     ) -> None:
         config = without_content(config)
+        _check_group(group)
         self._group = group
         self._commits: OffsetCommits | None = None
         if config is not None or options:

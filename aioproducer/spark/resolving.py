@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import KafkaError
 from aioproducer.model import PreparedTransaction
+from aioproducer.offsets import POSITION_PARTITION
 from aioproducer.transaction_resolver import TransactionResolver
 
 from .ledger import QueryName
@@ -42,7 +43,6 @@ _ONGOING: Final = "Ongoing"
 _COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 _ENDED: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 _DRIVER: Final = "driver"
-_OFFSETS_TOPIC: Final = "__consumer_offsets"
 # Every coordinator takes it, also for transactions that the second version of the protocol began.
 _FIRST_VERSION: Final = 1
 
@@ -210,24 +210,45 @@ class _Query:
         self._found = found
         self._asked = asked
 
-    async def find(self) -> tuple[Ledger | None, Known]:
-        """Return the ledger of the query, and what its decision says. Nothing is asked if no transaction is open."""
+    async def find(self, *, stable: bool = False) -> tuple[Ledger | None, Known]:
+        """Return the ledger of the query, and what its decision says. Nothing is asked if no transaction is open.
+
+        Args:
+            stable: wait for a driver that is writing a decision. Without it, the decision may be the one before.
+        """
         if all(found.state in _ENDED for found in self._found):
             return None, Known()
-        topic = self._asked.ledger_topic
-        ledgers = [self._asked.ledger(self._name, each) for each in ([topic] if topic is not None else self._written())]
         try:
-            if (decided := await _first_decision(ledgers)) is not None:
-                return decided
+            decisions = await self._decisions(stable=stable)
         except KafkaError as error:
             return None, Known(problem=f"its decision cannot be read: {error}")
+        asked = self._asked.ledger_topic
+        if decisions:
+            batch = max(decision.batch for decision in decisions.values())
+            latest = [topic for topic, decision in decisions.items() if decision.batch == batch]
+            topic = latest[0] if asked is None and len(latest) == 1 else asked
+            if topic in latest:
+                return self._asked.ledger(self._name, topic), Known(decisions[topic])
+            return None, Known(problem=_elsewhere(latest, asked))
         # A transaction is committed only after a decision, so one that was says that the named topic is not the ledger's.
-        if topic is None or any(found.state in _COMMITTED for found in self._found):
-            return None, Known(problem=_not_found(ledgers))
-        return ledgers[0], Known()
+        if asked is None or any(found.state in _COMMITTED for found in self._found):
+            return None, Known(problem=self._not_found())
+        return self._asked.ledger(self._name, asked), Known()
 
-    def _written(self) -> list[str]:
-        return sorted({partition.topic for found in self._found for partition in found.partitions} - {_OFFSETS_TOPIC})
+    async def _decisions(self, *, stable: bool) -> dict[str, Decision]:
+        """Return the decision in each topic that has one: the offsets of the driver's group name the topics.
+
+        The named topic is asked for by its name, too: a refusal to describe it is an error then.
+        """
+        offsets = await self._asked.resolver.committed_offsets(self._name.decision_group(), stable=stable)
+        topics = {at.topic for at in offsets if at.partition == POSITION_PARTITION}
+        topics |= set() if self._asked.ledger_topic is None else {self._asked.ledger_topic}
+        decisions = {topic: await self._asked.ledger(self._name, topic).decision(stable=stable) for topic in sorted(topics)}
+        return {topic: decision for topic, decision in decisions.items() if decision is not None}
+
+    def _not_found(self) -> str:
+        where = f"the ledger of {self._asked.ledger_topic}" if self._asked.ledger_topic is not None else "its driver's group"
+        return f"no decision is in {where}: name the ledger's topic (--ledger-topic)"
 
     async def end(self, ledger: Ledger | None, known: Known) -> list[Finding]:
         """End the transactions, with the driver's lock. Returns what was done. Errors are outcomes."""
@@ -239,7 +260,8 @@ class _Query:
         try:
             async with locking.lock():
                 if ledger is not None:
-                    findings = self._asked.judge(self._found, Known(await ledger.decision(stable=True)))
+                    _, known = await self.find(stable=True)
+                    findings = self._asked.judge(self._found, known)
                 return await self._end_all(locking, findings)
         except KafkaError as error:
             return [_failed(finding, error) for finding in findings]
@@ -266,18 +288,11 @@ class _Query:
         return dataclasses.replace(finding, outcome=_ENDS[finding.action], is_open=False)
 
 
-async def _first_decision(ledgers: Iterable[Ledger]) -> tuple[Ledger, Known] | None:
-    """Return the first ledger that has a decision, and the decision; None: none has one."""
-    for ledger in ledgers:
-        if (decision := await ledger.decision(stable=False)) is not None:
-            return ledger, Known(decision)
-    return None
-
-
-def _not_found(ledgers: Sequence[Ledger]) -> str:
-    looked = ", ".join(ledger.topic for ledger in ledgers)
-    where = f"no decision is in the ledger of {looked}" if ledgers else "nothing says which topic the ledger has"
-    return f"{where}: name the ledger's topic (--ledger-topic)"
+def _elsewhere(latest: Sequence[str], asked: str | None) -> str:
+    """Return why the decision of a query is not taken: its latest is in other topics than the one that was asked for, or in several."""
+    if asked is None:
+        return f"its latest decision is in the ledger of {' and in that of '.join(latest)}: name one of them (--ledger-topic)"
+    return f"its latest decision is in the ledger of {' and in that of '.join(latest)}, not of {asked}: name that topic (--ledger-topic)"
 
 
 def _failed(finding: Finding, error: KafkaError) -> Finding:
@@ -298,7 +313,7 @@ async def resolve(
     Args:
         config: of the cluster, without a transactional id.
         prefix: the `transactionalIdPrefix` of the queries, or the beginning of one query's ids.
-        ledger_topic: the option `ledgerTopic` of the queries; None: one of the topics that a transaction writes to.
+        ledger_topic: the option `ledgerTopic` of the queries; None: the topic in which their drivers' groups have a decision.
         older_than: seconds; what began less than that ago is left alone.
         is_ending: commit what the decisions name, and abort the rest.
         wall_clock: returns seconds since the epoch.

@@ -14,7 +14,7 @@ from aioproducer.spark.contract import nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "OPTIONS", "PREFIX", "SinkOptions", "option_problems"]
+__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "MAX_NAME_BYTES", "OPTIONS", "PREFIX", "TOPIC", "SinkOptions", "option_problems"]
 
 AT_LEAST_ONCE: Final = "at_least_once"
 EXACTLY_ONCE: Final = "exactly_once"
@@ -28,8 +28,14 @@ _BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
 _SPARKS: Final = ("checkpointlocation", "queryname")
 _TOPICS: Final = ("topic", "ledgertopic")
 # Kafka's own rule.
-_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _SHOWN: Final = 40
+# Brokers read no longer text. The longest that is added to a name is "-driver.", and the number of a decision's last group.
+_MAX_ID_BYTES: Final = 2**15 - 1
+MAX_NAME_BYTES: Final = _MAX_ID_BYTES - len("-driver.21474836")
+# The id of a query is a UUID, and so is the name of a write without one, without its dashes.
+_QUERY_BYTES: Final = 36
+_WRITE_BYTES: Final = 32
 _OF_TRANSACTIONS: Final = ("transactionalidprefix", "transactionalid", "ledgertopic")
 
 
@@ -78,7 +84,7 @@ def option_problems(options: Mapping[str, str], *, is_stream: bool) -> list[str]
     problems += [
         f"option {_BY_LOWER[name]!r} is {lower[name][:_SHOWN]!r}, which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"
         for name in _TOPICS
-        if lower.get(name, "").strip() and _TOPIC.fullmatch(lower[name]) is None
+        if lower.get(name, "").strip() and TOPIC.fullmatch(lower[name]) is None
     ]
     made = SinkOptions.of(options, is_stream=is_stream)
     if made.delivery not in {AT_LEAST_ONCE, EXACTLY_ONCE}:
@@ -98,12 +104,29 @@ def _transaction_problems(made: SinkOptions) -> list[str]:
     problems = []
     if made.is_stream and made.transactional_id is not None:
         problems.append("option 'transactionalId' is for a batch: a query's transactions have its own id. Give transactionalIdPrefix")
+    problems += _name_problems(made)
     if made.ledger_topic is None:
         problems.append(
             f"option 'ledgerTopic' is missing: with delivery={EXACTLY_ONCE} and topics from a column, name the topic whose partition 0 keys "
             "the marks of transactions"
         )
     return problems
+
+
+def _name_problems(made: SinkOptions) -> list[str]:
+    """Return what is wrong with the name from which transactional ids and consumer groups are made."""
+    size, limit = len(made.prefix.encode(errors="replace")), MAX_NAME_BYTES
+    named = "option 'transactionalIdPrefix' has"
+    if made.is_stream:
+        limit -= _QUERY_BYTES
+    elif made.transactional_id is None:
+        limit -= _WRITE_BYTES
+    else:
+        size += len(made.transactional_id.encode(errors="replace"))
+        named = "options 'transactionalIdPrefix' and 'transactionalId' have"
+    if size > limit:
+        return [f"{named} {size:,} bytes: at most {limit:,} are possible, as the sink adds to it, and Kafka reads {_MAX_ID_BYTES:,} bytes"]
+    return []
 
 
 def _unknown(name: str) -> str:

@@ -6,14 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
 from scenarios.transacting import VERSIONS, asked, committed, transactional
 from scenarios.whole import jumping, running, turns
 
 from aioproducer import (
     BrokerError,
     MetadataTimeout,
+    OffsetAndMetadata,
     Position,
     Producer,
+    TopicPartition,
     TransactionAbortable,
     TransactionMisuse,
     TransactionTimeout,
@@ -193,6 +196,19 @@ async def test_a_cancelled_call_leaves_nothing() -> None:
         assert await producer.committed_position("import", topic="orders") is None
 
 
+@VERSIONS
+@jumping
+async def test_the_topic_of_the_position_is_deleted(version: int) -> None:
+    """The error names it: the topic may be one that is used for nothing else."""
+    async with transactional(version) as (cluster, producer):
+        cluster.create_topic("ledger")
+        await producer.begin_transaction()
+        await producer.send_position_to_transaction("import", 1, topic="ledger")
+        cluster.delete_topic("ledger")
+        with pytest.raises(TransactionTimeout, match=r"TxnOffsetCommit is not answered \(UNKNOWN_TOPIC_OR_PARTITION \(3\): ledger-0\)"):
+            await producer.send_position_to_transaction("import", 2, topic="ledger")
+
+
 @pytest.mark.parametrize("newest", [6, 7, 8, 9, 10])
 @jumping
 async def test_versions_of_offset_fetch(newest: int) -> None:
@@ -219,3 +235,30 @@ async def test_the_coordinator_moves() -> None:
         await cluster.brokers[asked_first].stop()
         assert await producer.committed_position("import", topic="orders") == Position(3)
         assert {request.broker for request in cluster.requests() if request.api == "OffsetFetch"} > {asked_first}
+
+
+@pytest.mark.parametrize("newest", [1, 2, 6, 7, 8, 9, 10])
+@jumping
+async def test_all_offsets_of_a_group(newest: int) -> None:
+    """Those that are committed, of each topic that may be described; those in an open transaction are waited for."""
+    async with with_topic(2) as cluster, resolving(cluster, max_block_ms=3_000) as resolver:
+        for topic in ("ledger", "secret"):
+            cluster.create_topic(topic)
+        at = {TopicPartition("ledger", 0): 4, TopicPartition("orders", 1): OffsetAndMetadata(7, "note")}
+        await resolver.commit_offsets("g", {**at, TopicPartition("secret", 0): 9})
+        cluster.security.deny("*", "Describe", topic="secret")
+        await prepared_by(cluster, "g")
+        cluster.speak(versions={"OffsetFetch": (1, newest)})
+        if newest < 7:
+            assert await refusal(resolver.committed_offsets("g")) == "UNSUPPORTED_VERSION"
+        else:
+            with pytest.raises(TransactionTimeout, match=r"committed_offsets\(\) of 'g' did not end within max_block_ms=3000: UNSTABLE"):
+                await resolver.committed_offsets("g")
+        if newest < 2:
+            assert await refusal(resolver.committed_offsets("g", stable=False)) == "UNSUPPORTED_VERSION"
+        else:
+            expected = {TopicPartition("ledger", 0): (4, "", -1), TopicPartition("orders", 1): (7, "note", -1)}
+            assert await resolver.committed_offsets("g", stable=False) == expected
+            assert await resolver.committed_offsets("nobody", stable=False) == {}
+        with pytest.raises(UsageError):
+            await resolver.committed_offsets("")

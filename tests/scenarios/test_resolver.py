@@ -311,6 +311,7 @@ CALLS: dict[str, Callable[[TransactionResolver, PreparedTransaction], Any]] = {
     "commit": lambda resolver, prepared: resolver.commit(prepared),
     "abort": lambda resolver, prepared: resolver.abort(prepared),
     "committed_offset": lambda resolver, _: resolver.committed_offset("tx", "orders", stable=False),
+    "committed_offsets": lambda resolver, _: resolver.committed_offsets("tx", stable=False),
     "commit_offsets": lambda resolver, _: resolver.commit_offsets("g", {("orders", 0): 1}),
     "list": lambda resolver, _: resolver.list_transactions(),
     "describe": lambda resolver, _: resolver.describe_transactions(["tx"]),
@@ -402,6 +403,7 @@ async def test_what_is_not_permitted() -> None:
         assert await refusal(resolver.committed_offset("h", "orders")) == "TOPIC_AUTHORIZATION_FAILED"
         cluster.security.deny("*", "Describe", group="h")
         assert await refusal(resolver.committed_offset("h", "orders")) == "GROUP_AUTHORIZATION_FAILED"
+        assert await refusal(resolver.committed_offsets("h")) == "GROUP_AUTHORIZATION_FAILED"
 
 
 # Offsets, lists and descriptions
@@ -444,7 +446,16 @@ async def test_transactions_are_listed(newest: int) -> None:
             listed = [TransactionListing("a.b-1", 0, "Ongoing"), TransactionListing("a.b-2", 1, "CompleteAbort")]
             assert await resolver.list_transactions("a.b") == listed
             assert [one.transactional_id for one in await resolver.list_transactions()] == ["a.b-1", "a.b-2", "aXb-3"]
-            assert await resolver.list_transactions("\ud800" if newest < 2 else "z") == []
+            for unlisted in ("z", "a.b" * 10_920):
+                assert await resolver.list_transactions(unlisted) == []
+            asked = [request.message.transactional_id_pattern for request in cluster.requests("ListTransactions")]
+            # Brokers read texts of 32,767 bytes. The prefix is not longer, but its pattern is, so all ids are asked for.
+            assert asked[-1] is None
+            for unreadable in ("x" * 32_768, "\ud800"):
+                with pytest.raises(UsageError, match=r"^prefix "):
+                    await resolver.list_transactions(unreadable)
+                with pytest.raises(UsageError, match=r"^a transactional id "):
+                    await resolver.describe_transactions(["tx", unreadable])
             cluster.fail("ListTransactions", "COORDINATOR_LOAD_IN_PROGRESS")
             assert await resolver.list_transactions("a.b") == listed
             await cluster.brokers[3].stop()
@@ -479,7 +490,7 @@ async def test_transactions_are_described(version: int) -> None:
         assert await resolver.describe_transactions([]) == []
         cluster.fail("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS")
         assert len(await resolver.describe_transactions(["one"])) == 1
-        for wrong in ("one", [""], [5]):
+        for wrong in ("one", [""], [5], None, 5):
             with pytest.raises(UsageError, match="are no transactional ids"):
                 await resolver.describe_transactions(wrong)  # type: ignore[arg-type]
 

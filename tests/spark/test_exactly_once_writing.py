@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from in_thread import PATIENCE, ClusterInThread
 
-from aioproducer.errors import KafkaError
+from aioproducer.errors import KafkaError, TransactionTimeout
 from aioproducer.spark import writing
 from aioproducer.spark.decisions import HalfCommitted, TaskState
 from aioproducer.spark.rows import RowFailed
-from aioproducer.spark.sink_options import SinkOptions
+from aioproducer.spark.sink_options import MAX_NAME_BYTES, SinkOptions, option_problems
 from aioproducer.spark.writing import BatchWriter, NoBatchNumber, StreamWriter, TaskMessage
 
 if TYPE_CHECKING:
@@ -166,6 +166,36 @@ def test_a_mark_that_is_refused_fails_the_task(query: Query) -> None:
     assert query.values() == [b"b"]
 
 
+def test_a_ledger_topic_that_is_not_there(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that was deleted, or misspelt: the task's error names it."""
+    query = Query(brokers, monkeypatch, ledgertopic="ledgr", **{"kafka.max.block.ms": "300"})
+    with pytest.raises(TransactionTimeout, match=r"UNKNOWN_TOPIC_OR_PARTITION \(3\): ledgr-0"):
+        query.task(0, values("a"))
+
+
+@pytest.mark.parametrize(
+    ("delivery", "text"),
+    [
+        ("at_least_once", r"row 0: topic orders, partition \d: orders-\d: not acknowledged within delivery_timeout_ms=1000: "),
+        ("exactly_once", "row 0: topic orders: 'orders' was not found in the cluster's metadata within max_block_ms=1000"),
+    ],
+)
+def test_a_topic_that_is_deleted(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, delivery: str, text: str) -> None:
+    """The task fails in time, and its error names the topic. Nothing makes the topic anew where the client may not."""
+    brokers.cluster.auto_create = True
+    times = dict.fromkeys(("kafka.max.block.ms", "kafka.delivery.timeout.ms", "kafka.request.timeout.ms"), "1000")
+    query = Query(brokers, monkeypatch, delivery=delivery, **times, **{"kafka.allow.auto.create.topics": "false", "kafka.linger.ms": "0"})
+    query.writer().commit([query.task(0, values("a"))], 0)
+
+    async def delete() -> None:
+        query.cluster.delete_topic("orders")
+
+    brokers.run(delete())
+    with pytest.raises(RowFailed, match=text):
+        query.task(0, values("b"), batch=1)
+    assert "orders" not in [topic.name for topic in query.cluster.topics]
+
+
 def test_an_error_of_the_first_rows_is_raised(query: Query) -> None:
     """They are read while the coordinator is asked for a decision."""
     with pytest.raises(ZeroDivisionError):
@@ -248,6 +278,41 @@ def test_a_write_has_its_name_or_one_of_its_own(query: Query) -> None:
     assert query.values() == [b"a", *[b"b"] * 4]
     assert sorted(map(len, names)) == [1, 1]
     assert all(re.fullmatch(r"team-[0-9a-f]{32}", name) for each in names for name in each)
+
+
+def test_a_named_write_without_rows_leaves_no_mark(query: Query) -> None:
+    """A mark would cost a transaction for each empty micro-batch of foreachBatch. So the name is free for a write that has rows."""
+    query.options = query.options._replace(transactional_id="load", is_stream=False)
+
+    def write(*rows: str) -> None:
+        writer = query.writer(BatchWriter)
+        writer.commit([query.task(0, values(*rows), writer=writer, batch=None)])
+
+    write()
+    assert [(name, query.cluster.requests(name)) for name in ("InitProducerId", "TxnOffsetCommit")] == [
+        ("InitProducerId", []),
+        ("TxnOffsetCommit", []),
+    ]
+    write("a")
+    write()
+    write("b")
+    assert query.values() == [b"a"]
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_the_longest_name(query: Query, length: int) -> None:
+    """Kafka takes the ids that are made of it; a name that is one byte longer is refused before any task."""
+    problems = option_problems(
+        {"topic": "orders", "delivery": "exactly_once", "transactionalId": "x" * (MAX_NAME_BYTES - len("spark-") + length)}, is_stream=False
+    )
+    assert len(problems) == length
+    if length:
+        return
+    query.options = query.options._replace(transactional_id="x" * (MAX_NAME_BYTES - len("spark-")), is_stream=False)
+    writer = query.writer(BatchWriter)
+    writer.commit([query.task(0, values("a"), writer=writer, batch=None)])
+    assert query.values() == [b"a"]
+    assert query.task(2**31 - 1, values("b"), writer=writer, batch=None).rows == 1
 
 
 @pytest.mark.parametrize(("options", "timeout"), [({}, 900_000), ({"kafka.transaction.timeout.ms": "30000"}, 30_000)])

@@ -175,6 +175,10 @@ def test_openmetrics_takes_it_and_a_registry_takes_it_once() -> None:
         ({"group": "flights"}, "a group needs the cluster"),
         ({"bootstrap_server": "a:1"}, "bootstrap_servers"),
         ({"bootstrap_servers": "a:1", "transactional_id": "t"}, "transactional_id"),
+        ({"bootstrap_servers": "a:1", "group": ""}, "group: group_id='' names no consumer group"),
+        ({"bootstrap_servers": "a:1", "group": "x" * 32_768}, "group: group_id takes 32768 bytes"),
+        ({"bootstrap_servers": "a:1", "group": ["g"]}, "group: it is the name of a consumer group, or the groups by the names of queries"),
+        ({"bootstrap_servers": "a:1", "group": {"flights": None}}, "group: it is the name of a consumer group"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], said: str) -> None:

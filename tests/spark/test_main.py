@@ -80,6 +80,19 @@ def test_the_table_after_an_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     ]
 
 
+def test_ids_with_control_characters(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Any program may choose such an id. Neither the table nor a warning hands them to a terminal; JSON has its own way."""
+    hostile = "q\x1b[31m\n\N{RIGHT-TO-LEFT OVERRIDE}\N{LATIN SMALL LETTER E WITH ACUTE}-0"
+    found = Resolution((one(hostile),), (f"{hostile}: its last transaction began 6.0 days ago",))
+    assert run(monkeypatch, found) == 1
+    out, err = capsys.readouterr()
+    shown = "q\\x1b[31m\\n\\u202e\N{LATIN SMALL LETTER E WITH ACUTE}-0"
+    assert [line.split("  ")[0].strip() for line in out.splitlines()] == ["TRANSACTIONAL ID", shown, "1 transactions, 1 open"]
+    assert err == f"warning: {shown}: its last transaction began 6.0 days ago\n"
+    run(monkeypatch, found, "--json")
+    assert json.loads(capsys.readouterr().out)["transactions"][0]["transactional_id"] == hostile
+
+
 def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Programs read the same."""
     assert run(monkeypatch, FOUND, "--json") == 1
@@ -123,6 +136,8 @@ def test_an_argument_of_age(text: str, seconds: float) -> None:
         (["resolve", ""], "every transaction of the cluster"),
         (["resolve", "q", "--older-than", "1w"], "90s, 15m, 2h, 1d"),
         (["resolve", "q", "--older-than", "9" * 400], "90s, 15m, 2h, 1d"),
+        (["resolve", "q", "--ledger-topic", ""], "it names no topic: up to 249 of a-z A-Z 0-9 . _ - do"),
+        (["resolve", "q", "--ledger-topic", "a b"], "it names no topic"),
         (["resolve", "q", "--option", SECRET], "an option is NAME=VALUE"),
         (["resolve", "q", f"--sasl-password={SECRET}", SECRET], "unknown arguments: --sasl-password, a value without an option"),
     ],

@@ -110,11 +110,11 @@ class Place:
             reports.append(await transaction.prepare())
         return [report.prepared for report in reports if report.prepared is not None]
 
-    async def decide(self, name: str, prepared: Sequence[PreparedTransaction], topic: str = "orders") -> None:
+    async def decide(self, name: str, prepared: Sequence[PreparedTransaction], topic: str = "orders", batch: int = 5) -> None:
         """Write the decision of a batch, and die."""
         ledger = self.ledger(name, topic)
         async with ledger.lock() as driver:
-            await ledger.decide(driver, Decision(5, tuple(Entry(one, 1, 1, 1) for one in prepared)))
+            await ledger.decide(driver, Decision(batch, tuple(Entry(one, 1, 1, 1) for one in prepared)))
 
     async def resolve(self, prefix: str = "spark-", *, hours: float = 1.0, **options: Any) -> Resolution:
         """Resolve some hours later."""
@@ -192,33 +192,88 @@ async def test_young_transactions_are_left() -> None:
 
 @pytest.mark.asyncio
 async def test_a_ledger_that_is_not_known() -> None:
-    """A first batch has no decision. Whether another topic has the decision cannot be told, so nothing is aborted without its name."""
+    """The driver's group names the topic. A first batch has no decision, or this user may not see it: nothing is aborted without a name."""
     async with place() as here:
         await here.decide("spark-a", await here.prepare("spark-a", 1, "ledger"), "ledger")
         await here.prepare("spark-b", 1)
-        found = await here.resolve(is_ending=True)
-        assert [(one.decided, one.action, one.is_open) for one in found.findings if one.transactional_id.endswith("-0")] == [
-            (Decided.UNKNOWN, Action.LEAVE, True)
-        ] * 2
-        assert all("ledger of orders: name the ledger's topic" in one.reason for one in found.findings if one.is_open)
-        found = await here.resolve(is_ending=True, ledger_topic="ledger")
-        assert told(found)["spark-a-0"][2:] == ("committed", False)
-        assert told(found)["spark-b-0"][2:] == ("aborted", False)
+        found = told(await here.resolve(is_ending=True))
+        assert found["spark-a-0"][2:] == ("committed", False)
+        assert found["spark-b-0"] == ("unknown", "leave", "", True)
+        (left,) = (one for one in (await here.resolve()).findings if one.is_open)
+        assert left.reason == "no decision is in its driver's group: name the ledger's topic (--ledger-topic)"
+        found = told(await here.resolve(is_ending=True, ledger_topic="ledger"))
+        assert found["spark-b-0"][2:] == ("aborted", False)
         assert here.committed() == [b"spark-a-0"]
 
 
 @pytest.mark.asyncio
 async def test_a_topic_that_is_not_the_ledgers() -> None:
-    """A committed transaction, here the driver's, shows that there is a decision elsewhere: what it names is not aborted."""
+    """This user may not describe the ledger's topic. A committed transaction, here the driver's, shows that there is a decision elsewhere."""
+    async with place() as here:
+        await here.decide("spark-a", await here.prepare("spark-a", 2, "ledger"), "ledger")
+        here.cluster.security.deny("*", "Describe", topic="ledger")
+        for topic, reason in (
+            ("elsewhere", "no decision is in the ledger of elsewhere: name the ledger's topic (--ledger-topic)"),
+            (None, "no decision is in its driver's group: name the ledger's topic (--ledger-topic)"),
+            ("ledger", "its decision cannot be read: TOPIC_AUTHORIZATION_FAILED (29): ledger-0"),
+        ):
+            found = await here.resolve(is_ending=True, ledger_topic=topic)
+            assert [(one.decided, one.action, one.outcome, one.reason) for one in found.findings if one.is_open] == [
+                (Decided.UNKNOWN, Action.LEAVE, "", reason)
+            ] * 2
+        assert here.committed() == []
+
+
+@pytest.mark.asyncio
+async def test_a_topic_that_is_not_the_ledgers_and_a_lock_that_ended() -> None:
+    """No transaction is in a committed state: the next driver died right after it had taken the lock. The group tells the topic."""
     async with place() as here:
         await here.decide("spark-a", await here.prepare("spark-a", 2))
-        found = await here.resolve(is_ending=True, ledger_topic="elsewhere")
+        with pytest.raises(ZeroDivisionError):
+            async with here.ledger("spark-a").lock():
+                raise ZeroDivisionError
+        found = await here.resolve(is_ending=True, ledger_topic="ledger")
+        assert {one.state for one in found.findings} == {"Ongoing", "Empty"}
         assert [(one.decided, one.action, one.outcome) for one in found.findings if one.is_open] == [
             (Decided.UNKNOWN, Action.LEAVE, "")
         ] * 2
-        assert all("no decision is in the ledger of elsewhere" in one.reason for one in found.findings if one.is_open)
+        assert {one.reason for one in found.findings if one.is_open} == {
+            "its latest decision is in the ledger of orders, not of ledger: name that topic (--ledger-topic)"
+        }
         assert {one.outcome for one in (await here.resolve(is_ending=True)).findings} == {"committed", ""}
         assert here.committed() == [b"spark-a-0", b"spark-a-1"]
+
+
+@pytest.mark.asyncio
+async def test_a_decision_that_is_made_elsewhere_while_the_tool_runs() -> None:
+    """The driver decides between the tool's first look and its lock, in a topic that is not the named one. Nothing is ended."""
+    async with place() as here:
+        prepared = await here.prepare("spark-a", 2)
+        before = len(here.cluster.requests("OffsetFetch"))
+        hang = here.cluster.hang("OffsetFetch", when="after", times=1)
+        resolving = asyncio.create_task(here.resolve(is_ending=True, ledger_topic="ledger"))
+        await here.cluster.seen("OffsetFetch", before + 1)
+        await here.decide("spark-a", prepared)
+        hang.release()
+        found = await resolving
+        assert [(one.action, one.outcome) for one in found.findings if one.transactional_id != "spark-a-driver"] == [(Action.LEAVE, "")] * 2
+        assert found.open == 2
+
+
+@pytest.mark.asyncio
+async def test_decisions_in_two_topics() -> None:
+    """The option `ledgerTopic` was changed between two runs: the later decision counts. If none is later, the topic must be named."""
+    async with place() as here:
+        await here.decide("spark-a", await here.prepare("spark-a", 1), batch=4)
+        await here.decide("spark-a", await here.prepare("spark-a", 1, "ledger"), "ledger")
+        (old,) = (one for one in (await here.resolve(ledger_topic="orders")).findings if one.is_open)
+        assert old.reason == "its latest decision is in the ledger of ledger, not of orders: name that topic (--ledger-topic)"
+        assert told(await here.resolve())["spark-a-0"][:2] == ("commit", "commit")
+        await here.decide("spark-a", [], "orders")
+        (both,) = (one for one in (await here.resolve()).findings if one.is_open)
+        assert both.reason == "its latest decision is in the ledger of ledger and in that of orders: name one of them (--ledger-topic)"
+        assert told(await here.resolve(ledger_topic="orders"))["spark-a-0"][:2] == ("undecided", "abort")
+        assert told(await here.resolve(ledger_topic="ledger", is_ending=True))["spark-a-0"][2:] == ("committed", False)
 
 
 @pytest.mark.asyncio
@@ -322,10 +377,15 @@ async def test_a_real_broker(kafka_server: ServerThread) -> None:
         await here.prepare(f"{prefix}b", 1, topic)
         later = time.time() + 3_600
         listed = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic)
+        found_by_group = await resolve(config, prefix, wall_clock=lambda: later)
+        wrong = await resolve(config, f"{prefix}a", wall_clock=lambda: later, ledger_topic="nowhere", is_ending=True)
         found = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic, is_ending=True)
         again = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic, is_ending=True)
         marks = [await here.ledger(f"{prefix}{query}", topic).mark(task, stable=True) for query, task in (("a", 0), ("a", 1), ("b", 0))]
     assert [one.age_seconds // 600 if one.age_seconds is not None else None for one in listed.findings if one.is_open] == [6, 6, 6]
+    assert [one.action.value for one in found_by_group.findings if one.is_open] == ["commit", "commit", "leave"]
+    reason = f"its latest decision is in the ledger of {topic}, not of nowhere: name that topic (--ledger-topic)"
+    assert [one.reason for one in wrong.findings if one.is_open] == [reason] * 2
     outcomes = {one.transactional_id.removeprefix(prefix): (one.outcome, one.topics) for one in found.findings if one.outcome}
     assert outcomes == {
         "a-0": ("committed", ("__consumer_offsets", topic)),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.spark.sink_options import OPTIONS, SinkOptions, option_problems
+from aioproducer.spark.ledger import QueryName
+from aioproducer.spark.sink_options import MAX_NAME_BYTES, OPTIONS, SinkOptions, option_problems
 
 ONCE = {"delivery": "exactly_once", "topic": "t"}
 LISTED = f"the options are {', '.join(OPTIONS)}, and Kafka's, which begin with kafka."
@@ -55,6 +56,39 @@ def test_a_query_names_its_transactions_itself() -> None:
     assert option_problems({**ONCE, "transactionalId": "w"}, is_stream=True) == [
         "option 'transactionalId' is for a batch: a query's transactions have its own id. Give transactionalIdPrefix"
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_stream", "limit"),
+    [
+        ({"transactionalIdPrefix": "p"}, True, 32_715),
+        ({"transactionalIdPrefix": "p"}, False, 32_719),
+        ({"transactionalIdPrefix": "\N{LATIN SMALL LETTER E WITH ACUTE}", "transactionalId": "x" * 32_731}, False, 20),
+    ],
+)
+def test_names_are_bounded(options: dict[str, str], is_stream: bool, limit: int) -> None:
+    """The longest id of a driver or a task still has a length that Kafka can write down; bytes count, not characters."""
+    one = options["transactionalIdPrefix"]
+    size = len(one.encode())
+    assert option_problems({**ONCE, **options, "transactionalIdPrefix": one * (limit // size)}, is_stream=is_stream) == []
+    (problem,) = option_problems({**ONCE, **options, "transactionalIdPrefix": one * (limit // size + 1)}, is_stream=is_stream)
+    named = (
+        "options 'transactionalIdPrefix' and 'transactionalId' have"
+        if "transactionalId" in options
+        else "option 'transactionalIdPrefix' has"
+    )
+    most = 32_751 if "transactionalId" in options else limit
+    assert problem == (
+        f"{named} {most + size:,} bytes: at most {most:,} are possible, as the sink adds to it, and Kafka reads 32,767 bytes"
+    )
+
+
+def test_the_longest_ids() -> None:
+    """They are those of the last task that Spark can have, and of the last group of a decision of as many tasks."""
+    rest = QueryName("")
+    tasks = 2**31 - 1
+    added = max(len(rest.transactional_id(tasks)), len(rest.decision_group(tasks // 100)))
+    assert 2**15 - 1 - added == MAX_NAME_BYTES
 
 
 def test_case_does_not_matter() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_transactions", "list_transactions"]
 
+_MAX_PATTERN_BYTES: Final = 2**15 - 1
 _UNKNOWN: Final = "TRANSACTIONAL_ID_NOT_FOUND"
 
 
@@ -44,7 +45,9 @@ async def list_transactions(
 
 async def _list(calls: CoordinatorCalls, nodes: Callable[[], Awaitable[Sequence[BrokerNode]]], prefix: str) -> list[TransactionListing]:
     pattern = f"{re.escape(prefix)}.*" if prefix else None
-    # A broker below version 2 ignores the pattern.
+    # A broker below version 2 ignores the pattern, and no broker reads a longer text.
+    if pattern is not None and len(pattern.encode()) > _MAX_PATTERN_BYTES:
+        pattern = None
     body = message("ListTransactions.request", transactional_id_pattern=pattern)
     exchange = Exchange(ApiKey.LIST_TRANSACTIONS, lambda _version: body, _read_list)
     # By id: while a coordinator moves, two brokers may list the same one.

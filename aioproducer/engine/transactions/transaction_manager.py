@@ -63,6 +63,11 @@ _OPEN: Final = (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE_ERROR)
 _NO_COORDINATOR: Final = "Check that the brokers' transaction coordinator works (the topic __transaction_state), or start(wait=False)."
 
 
+def _placed(place: str, error: BrokerError) -> BrokerError:
+    """Return an error that names the partition or the group that it is about."""
+    return BrokerError(error.error, f"{place}: {error.message}" if error.message else place) if place else error
+
+
 class TransactionManager:
     """Runs the transactions of one producer; `run` is the body of its task.
 
@@ -315,7 +320,7 @@ class TransactionManager:
         except BrokerError as error:
             response, version = requests.TransactionResponse({"": error}), -1
         if response.errors:
-            self._idempotence.note(next(iter(response.errors.values())))
+            self._idempotence.note(_placed(*next(iter(response.errors.items()))))
             return self._pause(self.transaction.refused(request, response.errors, self._loop.time()))
         self._idempotence.note(None)
         self._failures = 0

@@ -10,6 +10,7 @@ __all__ = ["SINK"]
 
 _STEPS: Final = "tests/spark/test_exactly_once_steps.py"
 _TABLES: Final = "tests/spark/test_decisions.py"
+_RESOLVING: Final = "tests/spark/test_resolving.py"
 _TEXTS: Final = "tests/spark/test_ledger.py"
 _HISTORIES: Final = "tests/spark/test_sink_histories.py"
 _WRITERS: Final = "tests/spark/test_exactly_once_writing.py"
@@ -185,5 +186,26 @@ SINK: Final = (
         " and mark is not None and mark[1:] == entry[1:]",
         "",
         (_STEPS,),
+    ),
+    Mutant(
+        "resolve-looks-at-the-named-topic-alone",
+        "spark/resolving.py",
+        "        topics = {at.topic for at in offsets if at.partition == POSITION_PARTITION}\n",
+        "        topics = {at.topic for at in offsets if False}\n",
+        (_RESOLVING,),
+    ),
+    Mutant(
+        "resolve-does-not-look-again-with-the-lock",
+        "spark/resolving.py",
+        "                    _, known = await self.find(stable=True)\n",
+        "",
+        (_RESOLVING,),
+    ),
+    Mutant(
+        "resolve-takes-an-older-decision-of-the-named-topic",
+        "spark/resolving.py",
+        "            if topic in latest:\n",
+        "            if topic in decisions:\n",
+        (_RESOLVING,),
     ),
 )
