@@ -87,6 +87,37 @@ async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batch
         assert sum(len(log.batches()) for log in logs) < 3.25 * 20_000 * 110 / 8192, "of a few records each"
 
 
+@pytest.mark.parametrize("memory", [28_000, 30_000, 32_000])
+@on_both
+@jumping
+async def test_a_batch_that_finds_no_memory_to_grow_stays_open_behind_others(build: Any, memory: int) -> None:
+    """The send that waits for memory, and those after it, are appended to that batch until it is full: 15 records.
+
+    Closed, it would not be sent sooner, and a small batch would follow it.
+    """
+    options: dict[str, Any] = {"buffer_memory": memory, "batch_size": 8192, "linger_ms": 0, "max_in_flight_requests_per_connection": 1}
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        async with producer_on(build)(**cluster.client_options, **options) as producer:
+            await producer.send_and_wait("orders", b"first", partition=0)
+            hang = cluster.hang("Produce")
+            waiting: asyncio.Task[Any] | None = None
+            while waiting is None:
+                task = asyncio.create_task(producer.send("orders", bytes(500), partition=0))
+                await turns(20)
+                waiting = None if task.done() else task
+            hang.release()
+            await waiting
+            for _ in range(10):
+                await producer.send("orders", bytes(500), partition=0)
+            await producer.flush()
+        # The second batch is in flight, and the last one is cut by the flush.
+        counts = [len(list(batch.records())) for batch in cluster.log("orders", 0).batches()]
+        assert counts[:2] == [1, 1]
+        assert len(counts) >= 5
+        assert set(counts[2:-1]) == {15}
+
+
 @pytest.mark.parametrize(("partitions", "memory", "most"), [(400, 32 << 20, 4_000), (3000, 32 << 20, 8_000), (3000, 8 << 20, 12_000)])
 @on_both
 @jumping

@@ -352,6 +352,25 @@ async def test_a_sender_that_is_cancelled_while_it_is_told_is_told_of_once() -> 
 
 
 @jumping
+async def test_a_send_that_is_closed_after_its_record_was_queued_is_told_of_once() -> None:
+    """The interpreter closes the coroutine of a task that its loop no longer runs. The record has its end already."""
+    heard = Heard()
+    async with running(interceptors=[heard]) as (cluster, producer):
+
+        async def send() -> None:
+            await producer.send("later", b"x")
+
+        sending = send()
+        sending.send(None)
+        cluster.create_topic("later")
+        while not heard.ends:
+            await asyncio.sleep(0.1)
+        sending.close()
+        await turns(5)
+        assert heard.ends == [(0, b"1")]
+
+
+@jumping
 async def test_an_interceptor_may_send() -> None:
     """An interceptor may send from `on_error` to another topic, say. That holds also for a send that times out in its wait."""
     later: list[Any] = []

@@ -81,6 +81,23 @@ async def test_a_wait_ends_with_what_it_was_given(reason: str) -> None:
     assert len(reports) == 2
 
 
+@on_condition_and_future
+@pytest.mark.parametrize("is_served", [True, False])
+@pytest.mark.asyncio
+async def test_a_wait_whose_coroutine_is_closed_is_reported_once(reason: str, *, is_served: bool) -> None:
+    """The interpreter closes the coroutine of a task that its loop no longer runs. What reports the end is let go with the record."""
+    pending, reports = pending_send(reason=reason), list[object]()
+    pending.on_left = lambda delivery, error: reports.append(delivery or type(error))
+    waiting = pending.wait()
+    waiting.send(None)
+    if is_served:
+        pending.complete("a delivery")
+    waiting.close()
+    assert reports == ["a delivery" if is_served else GeneratorExit]
+    assert not pending.is_waiting
+    assert pending.value is pending.on_left is None
+
+
 @pytest.mark.asyncio
 async def test_who_was_served_before_it_waits_does_not_wait() -> None:
     """A flush awaits its marks one after another."""
