@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import math
+from asyncio import CancelledError
 from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,7 @@ __all__ = [
     "DEFAULT_PREFIX",
     "FLAG",
     "MAYBE_FLAG",
+    "USER_FAILURES",
     "AssignedClientId",
     "Kind",
     "Option",
@@ -43,6 +45,9 @@ __all__ = [
     "whole_number",
     "words",
 ]
+
+# What a function of the user's raises as its own failure. A plain function is never cancelled: its CancelledError is a cancelled future's.
+USER_FAILURES: Final = (Exception, CancelledError)
 
 # What names of environment variables begin with.
 DEFAULT_PREFIX: Final = "KAFKA_"

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from aioproducer.errors import UsageError
 from aioproducer.interfaces import Partitioner
 from aioproducer.number_conversion import exact_int
+from aioproducer.option_kinds import USER_FAILURES
 
 __all__ = ["Choose", "RoundRobinPartitioner", "adapt", "choose", "forgetter"]
 
@@ -88,7 +89,7 @@ def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None,
     """
     try:
         chosen = function(topic, key, value, partitions, available)
-    except Exception as error:
+    except USER_FAILURES as error:
         raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
     partition = exact_int(chosen)
     if partition is None or not 0 <= partition < partitions:

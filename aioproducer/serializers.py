@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError, SerializationError
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.option_kinds import is_coroutine_function
+from aioproducer.option_kinds import USER_FAILURES, is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ def serialize(
     given = (value,) if shape == OF_VALUE else (topic, headers, value) if shape == OF_RECORD else (value, headers)
     try:
         encoded = call(f"{what}_serializer", function, *given)
-    except Exception as error:
+    except USER_FAILURES as error:
         raise failure(what, topic, value, error) from error
     return (encoded, headers) if type(encoded) is bytes else finish(what, shape, topic, headers, encoded)
 
@@ -168,7 +168,7 @@ def mistyped(what: str, kind: type, topic: str, value: object) -> SerializationE
     return SerializationError(f"{what} for {topic!r} is {type(value).__name__}, not {kind.__name__}, which `topic({what}=...)` names")
 
 
-def failure(what: str, topic: str, value: object, error: Exception) -> SerializationError:
+def failure(what: str, topic: str, value: object, error: BaseException) -> SerializationError:
     """Return the error of a serializer that raised."""
     return SerializationError(f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}")
 
@@ -189,7 +189,7 @@ def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) ->
     raise SerializationError(f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes{advice}")
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Return the place where a serializer raised. The error's own text is left out: it may have the value. It is in `__cause__`."""
     frames = traceback.extract_tb(error.__traceback__)
     filename = frames[-1].filename.replace("\\", "/")

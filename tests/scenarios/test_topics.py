@@ -12,7 +12,7 @@ import pytest
 from builds import on_both, producer_on
 from whole import jumping, running, turns
 
-from aioproducer import ConfigError, MetadataTimeout, ProducerClosed, SerializationError, WouldBlock
+from aioproducer import ConfigError, MetadataTimeout, ProducerClosed, SerializationError, UsageError, WouldBlock
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -377,3 +377,92 @@ async def test_an_awaitable_is_named_with_its_option(build: Any, option: str, ki
                     await producer.send("orders", b"v", b"k")
                 gc.collect()
         assert cluster.values("orders") == []
+
+
+class Cancels:
+    """Calls a function for each record but "bad", for which it raises."""
+
+    def __init__(self, kind: str, error: type[BaseException]) -> None:
+        self.kind = kind
+        self.error = error
+
+    def _check(self, value: object) -> None:
+        if value == b"bad":
+            raise self.error
+
+    def on_send(self, record: Any) -> None:
+        self._check(record.value)
+
+    def serialize(self, value: bytes) -> bytes:
+        self._check(value)
+        return value
+
+    def choose(self, _key: bytes, value: bytes, _partitions: int) -> int:
+        self._check(value)
+        return 0
+
+    async def prepare(self, _topic: str) -> Cancels:
+        await asyncio.sleep(0.1)
+        return self
+
+    def encode(self, value: bytes, _headers: Headers) -> bytes:
+        return self.serialize(value)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "serializer": {"value_serializer": self.serialize},
+            "encoder": {"value_serializer": self},
+            "partitioner": {"partitioner": lambda _topic, key, value, count, _available: self.choose(key, value, count)},
+            "interceptor": {"interceptors": [self]},
+        }[self.kind]
+
+
+async def sent_around(producer: Any) -> tuple[list[Any], list[str]]:
+    """Send three records at once, the second one "bad". Returns their results, and what the loop's exception handler was told."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(repr(context.get("exception"))))
+    sends = [asyncio.ensure_future(producer.send_and_wait("orders", value)) for value in (b"1", b"bad", b"2")]
+    async with asyncio.timeout(5):
+        return await asyncio.gather(*sends, return_exceptions=True), told
+
+
+@on_both
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("kind", ["serializer", "encoder", "partitioner", "interceptor"])
+@jumping
+async def test_a_cancelled_error_of_a_users_function_is_its_own(build: Any, kind: str, known: bool) -> None:
+    """A plain function asks for the result of a cancelled future. Its record fails, and nobody is cancelled; others are sent."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cancels = Cancels(kind, asyncio.CancelledError)
+        async with producer_on(build)(**cluster.client_options, max_block_ms=2000, **cancels.options) as producer:
+            if known:
+                await producer.partitions_for("orders")
+            (_, failed, _), told = await sent_around(producer)
+        assert told == []
+        if kind == "interceptor":
+            assert cluster.values("orders") == [b"1", b"bad", b"2"]
+        else:
+            assert cluster.values("orders") == [b"1", b"2"]
+            assert isinstance(failed, UsageError)
+            assert "raised CancelledError" in str(failed)
+
+
+class EndOfProgram(BaseException):
+    """Stands for KeyboardInterrupt, which ends the loop."""
+
+
+@on_both
+@pytest.mark.parametrize("kind", ["encoder", "partitioner"])
+@jumping
+async def test_what_ends_a_program_holds_up_no_later_record(build: Any, kind: str) -> None:
+    """It is raised while the loop appends a record that waited. The loop is told once; that record is given up, and others are sent."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        async with producer_on(build)(**cluster.client_options, max_block_ms=2000, **Cancels(kind, EndOfProgram).options) as producer:
+            (_, failed, _), told = await sent_around(producer)
+        assert told == ["EndOfProgram()"]
+        assert isinstance(failed, UsageError)
+        assert "EndOfProgram was raised before the record was queued" in str(failed)
+        assert cluster.values("orders") == [b"1", b"2"]

@@ -21,6 +21,7 @@ from aioproducer import serializers
 from aioproducer.encoding import BYTES
 from aioproducer.engine.append import fast_path as twin
 from aioproducer.record_validation import header_pairs
+from aioproducer.option_kinds import USER_FAILURES
 
 __all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "Steps", "here", "murmur2"]
 
@@ -331,7 +332,7 @@ cdef class FastPath:
                 made = step.function(topic, headers, value)
             else:
                 made = step.function(value, headers)
-        except Exception as error:
+        except USER_FAILURES as error:
             self.timed_by.note(step.name, self.now_s() - began)
             raise serializers.failure(step.what, topic, value, error) from error
         seconds = self.now_s() - began

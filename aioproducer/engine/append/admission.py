@@ -309,6 +309,12 @@ class Admission:
                 delivery = self._appender.place(record, routing)
             except (UsageError, PartitionUnavailable) as refused:
                 error = refused
+            except BaseException as raised:
+                # A function of the user's raised KeyboardInterrupt or the like. If the record stayed, it would hold up every later one.
+                if not isinstance(raised, Exception):
+                    queue.pop()
+                    self.pending.give_up(record, UsageError(f"{type(raised).__name__} was raised before the record was queued"))
+                raise
             finally:
                 self._is_placing = False
             if delivery is None and error is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.encoding import BYTES
 from aioproducer.named_tuples import NamedTuple
+from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.serializers import OF_VALUE, failure, finish
 
 if TYPE_CHECKING:
@@ -188,11 +189,11 @@ class FastPath:
                 if delivery is not None:
                     self.taken = taken + 1
                     return delivery
-        except Exception as error:  # noqa: BLE001  (raised again there)
+        except USER_FAILURES as error:  # raised again there
             self._raise_if_failed(error, topic, value, encoded, began)
         return self._append_rest(topic, value, key, partition, timestamp_ms, headers, encoding, encoded)
 
-    def _raise_if_failed(self, error: Exception, topic: str, value: Any, encoded: Any, began: float) -> None:
+    def _raise_if_failed(self, error: BaseException, topic: str, value: Any, encoded: Any, began: float) -> None:
         """Raise SerializationError if the serializer raised `error`, and `error` unless it only means that the record was not appended."""
         if encoded is _NOT_RETURNED:
             self._watch.note("value_serializer", self.clock() - began)

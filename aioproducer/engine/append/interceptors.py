@@ -19,6 +19,7 @@ from aioproducer.errors import UsageError
 from aioproducer.interceptors import METHODS
 from aioproducer.model import ProducerRecord
 from aioproducer.number_conversion import exact_int
+from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.record_validation import header_pairs
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class ProducerInterceptors:
         began = watch.clock()
         try:
             answer = function(*told)
-        except Exception as error:  # noqa: BLE001  (the user's)
+        except USER_FAILURES as error:
             watch.note(f"interceptor {name}", watch.clock() - began)
             self._tell(name, error)
             return None
@@ -192,7 +193,7 @@ class ProducerInterceptors:
             return None
         return answer
 
-    def _tell(self, name: str, error: Exception) -> None:
+    def _tell(self, name: str, error: BaseException) -> None:
         self._metrics.count("interceptor-errors-total", name)
         kind = (name, type(error))
         if kind not in self._told:
@@ -206,7 +207,7 @@ def _with_headers(record: ProducerRecord) -> ProducerRecord:
     return record if headers is record.headers else record._replace(headers=headers)
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Return where an error was raised, or the text of an error of this module.
 
     The text of a user's exception is never returned: it may name keys and values.

@@ -24,6 +24,7 @@ from aioproducer.engine.circuit_breaker.control import CircuitControl
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.model import CircuitEvent, CircuitState
+from aioproducer.option_kinds import USER_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -187,7 +188,7 @@ class ProducerCircuitBreakManager:
         """Call the user's function and return its result; `otherwise` if it raises."""
         try:
             return function(*args)
-        except Exception as error:  # noqa: BLE001  (the user's own code)
+        except USER_FAILURES as error:
             if what not in self._logged:
                 self._logged.add(what)
                 _log.exception("The circuit breaker's %s raised %s; this is told once", what, type(error).__name__)

@@ -20,6 +20,7 @@ from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.errors import TransactionError, UsageError
 from aioproducer.failed_record import FailedRecord
 from aioproducer.named_tuples import NamedTuple
+from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.records.message_set import NO_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class FailedBatches:
         self._queued = self._handed_out = 0
         # What waits for the calls of the first so many batches.
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._logged_at: dict[type[Exception], float] = {}
+        self._logged_at: dict[type[BaseException], float] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -154,10 +155,10 @@ class FailedBatches:
             if asyncio.iscoroutine(answer):
                 answer.close()
                 raise UsageError("on_failed gave a coroutine: it is a plain function, called with the error and the records")
-        except Exception as error:  # noqa: BLE001  (the user's)
+        except USER_FAILURES as error:
             self._log(failed, error)
 
-    def _log(self, failed: _FailedBatch, error: Exception) -> None:
+    def _log(self, failed: _FailedBatch, error: BaseException) -> None:
         now = self._loop.time()
         if now - self._logged_at.get(type(error), -_LOG_EVERY) >= _LOG_EVERY:
             self._logged_at[type(error)] = now
