@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
+
+SECONDS_OF_A_TEST: Final = 90
+"""A mutant that makes a test hang is noticed after so many: pytest then ends with status 1, as for a test that fails."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class Mutant:
 
     def words(self) -> tuple[str, ...]:
         """What must notice it, as arguments of Python."""
-        return ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *self.tests)
+        hangs = ("-o", f"faulthandler_timeout={SECONDS_OF_A_TEST}")
+        return ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *hangs, *self.tests)
 
     def is_noticed(self, status: int | None, _output: str) -> bool:
         """Whether a test failed: pytest's status when tests ran and some failed; any other is no proof. None: they hang."""
