@@ -1,6 +1,7 @@
 """Make each listed mutant, run its tests, and see them fail.
 
     python -m tests.tools.mutants [NAME ...] [--jobs 2]
+    python -m tests.tools.mutants --share 3/26                # every 26th, from number 3; CI chooses the share by the commit
     python -m tests.tools.mutants --simulated [NAME ...]      # bugs that the simulation must find instead
 
 A mutant lives in a copy of the package; the tree is not touched. Exit status 1 when one survives: then a test is missing, or what it
@@ -54,7 +55,7 @@ async def is_killed(mutant: Mutant) -> tuple[bool, str]:
             sys.executable,
             *mutant.words(),
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "AIOPRODUCER_REQUIRE_EXT": ""},
+            env=os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "AIOPRODUCER_REQUIRE_EXT": "", "CI": ""},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
@@ -94,10 +95,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.mutants")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
     parser.add_argument("--jobs", type=int, default=2, help="at the same time (default: %(default)s)")
+    parser.add_argument("--share", metavar="I/N", default="0/1", help="only every Nth, from the Ith; 0 is the first")
     parser.add_argument("--simulated", action="store_true", help="those that the simulation must find")
     chosen, console = parser.parse_args(), Console(highlight=False)
     listed: Sequence[Mutant] = SIMULATED if chosen.simulated else (*MUTANTS, *SECURITY, *SINK)
-    mutants = [mutant for mutant in listed if not chosen.names or mutant.name in chosen.names]
+    first, every = map(int, chosen.share.split("/"))
+    mutants = [mutant for mutant in listed[first::every] if not chosen.names or mutant.name in chosen.names]
     survivors = asyncio.run(run(mutants, chosen.jobs, console))
     console.print(f"{len(mutants) - len(survivors)} of {len(mutants)} mutants killed")
     return 1 if survivors or not mutants else 0
