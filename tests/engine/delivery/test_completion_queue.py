@@ -48,9 +48,13 @@ class Ended:
         self.completions.run()
 
 
-def run(build: Any, main: Callable[[Ended, asyncio.AbstractEventLoop], Any]) -> Any:
+def run(
+    build: Any,
+    main: Callable[[Ended, asyncio.AbstractEventLoop], Any],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Any:
     """In a loop that may be run again once a BaseException ended it."""
-    loop = asyncio.new_event_loop()
+    loop = new_loop()
     try:
         return main(Ended(build, loop), loop)
     finally:
@@ -187,7 +191,7 @@ def test_a_callback_may_run_the_loop_itself(build: Any, monkeypatch: pytest.Monk
         loop.run_until_complete(asyncio.sleep(0.01))
         assert ended.heard == meanwhile == list(range(RECORDS))
 
-    run(build, main)
+    run(build, main, asyncio.SelectorEventLoop)  # whatever loop is tested: another one has no `_ready`
 
 
 def test_an_iteration_wakes_a_bounded_number_of_tasks(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
