@@ -157,7 +157,8 @@ def test_what_a_base_exception_leaves_goes_on(build: Any, error: type[BaseExcept
             delivery.add_done_callback(fail, context=contextvars.Context() if own_contexts else None)
         if not is_late:
             loop.call_soon(ended.end, deliveries[0])
-        for _ in range(3):
+        # uvloop runs the next callbacks before it ends, and raises the last error alone.
+        for _ in range(3 if isinstance(loop, asyncio.BaseEventLoop) else 1):
             with pytest.raises(error):
                 loop.run_until_complete(asyncio.sleep(0.01))
         loop.run_until_complete(task)
