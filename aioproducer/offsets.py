@@ -85,19 +85,22 @@ def read_group(group: Any) -> ConsumerGroupMetadata:
         group = ConsumerGroupMetadata(group)
     if not isinstance(group, ConsumerGroupMetadata):
         raise UsageError(f"a group is its id, or ConsumerGroupMetadata, not {type(group).__name__}")
-    if not isinstance(group.group_id, str) or not group.group_id:
-        raise UsageError(f"group_id={group.group_id!r} names no consumer group")
-    check_text("group_id", group.group_id)
-    for name, text in (("member_id", group.member_id), ("group_instance_id", group.group_instance_id or "")):
-        if not isinstance(text, str):
-            raise UsageError(f"{name}={text!r}: it is a text")
-        check_text(name, text)
+    _check_names(group)
     generation_id = exact_int(group.generation_id)
     if generation_id is None or not -1 <= generation_id <= _MAX_INT32:
         raise UsageError(f"generation_id={group.generation_id!r} is no number of a generation")
     if generation_id > 0 and not group.member_id:
         raise UsageError(f"generation_id={generation_id} is one of a member's: give its member_id too, or neither")
     return group if type(group.generation_id) is int else group._replace(generation_id=generation_id)
+
+
+def _check_names(group: ConsumerGroupMetadata) -> None:
+    if not isinstance(group.group_id, str) or not group.group_id:
+        raise UsageError(f"group_id={group.group_id!r} names no consumer group")
+    for name, text in (("group_id", group.group_id), ("member_id", group.member_id), ("group_instance_id", group.group_instance_id or "")):
+        if not isinstance(text, str):
+            raise UsageError(f"{name}={text!r}: it is a text")
+        check_text(name, text)
 
 
 def read_position_key(job: Any, topic: Any) -> ConsumerGroupMetadata:

@@ -26,7 +26,7 @@ from .ledger import QueryName
 from .ledger_client import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aioproducer.config import ProducerConfig
     from aioproducer.model import TransactionDescription
@@ -222,18 +222,23 @@ class _Query:
             decisions = await self._decisions(stable=stable)
         except KafkaError as error:
             return None, Known(problem=f"its decision cannot be read: {error}")
-        asked = self._asked.ledger_topic
         if decisions:
-            batch = max(decision.batch for decision in decisions.values())
-            latest = [topic for topic, decision in decisions.items() if decision.batch == batch]
-            topic = latest[0] if asked is None and len(latest) == 1 else asked
-            if topic in latest:
-                return self._asked.ledger(self._name, topic), Known(decisions[topic])
-            return None, Known(problem=_elsewhere(latest, asked))
+            return self._latest(decisions)
+        asked = self._asked.ledger_topic
         # A transaction is committed only after a decision, so one that was says that the named topic is not the ledger's.
         if asked is None or any(found.state in _COMMITTED for found in self._found):
             return None, Known(problem=self._not_found())
         return self._asked.ledger(self._name, asked), Known()
+
+    def _latest(self, decisions: Mapping[str, Decision]) -> tuple[Ledger | None, Known]:
+        """Return the ledger of the latest decision, if that is in the named topic; or, without a named topic, in one topic alone."""
+        asked = self._asked.ledger_topic
+        batch = max(decision.batch for decision in decisions.values())
+        latest = [topic for topic, decision in decisions.items() if decision.batch == batch]
+        topic = latest[0] if asked is None and len(latest) == 1 else asked
+        if topic not in latest:
+            return None, Known(problem=_elsewhere(latest, asked))
+        return self._asked.ledger(self._name, topic), Known(decisions[topic])
 
     async def _decisions(self, *, stable: bool) -> dict[str, Decision]:
         """Return the decision in each topic that has one: the offsets of the driver's group name the topics.

@@ -95,13 +95,7 @@ def _read(version: int, answer: Any, topic: str | None) -> dict[TopicPartition, 
         answer: the answer.
         topic: that was asked for; None: all were.
     """
-    group = answer
-    if version >= _FIRST_WITH_GROUPS:
-        group = next(iter(answer.groups), None)
-    if group is None:
-        raise broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves the group out")
-    if group.error_code:
-        raise broker_error(group.error_code)
+    group = _group(version, answer)
     found = {TopicPartition(each.name, partition.partition_index): partition for each in group.topics for partition in each.partitions}
     if topic is not None:
         key = TopicPartition(topic, POSITION_PARTITION)
@@ -112,3 +106,13 @@ def _read(version: int, answer: Any, topic: str | None) -> dict[TopicPartition, 
         if partition.error_code:
             raise broker_error(partition.error_code, f"{at.topic}-{at.partition}")
     return {at: OffsetAndMetadata(one.committed_offset, one.metadata or "") for at, one in found.items() if one.committed_offset >= 0}
+
+
+def _group(version: int, answer: Any) -> Any:
+    """Return the part of an answer about the group, or raise its error."""
+    group = next(iter(answer.groups), None) if version >= _FIRST_WITH_GROUPS else answer
+    if group is None:
+        raise broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves the group out")
+    if group.error_code:
+        raise broker_error(group.error_code)
+    return group

@@ -204,8 +204,8 @@ SINK: Final = (
     Mutant(
         "resolve-takes-an-older-decision-of-the-named-topic",
         "spark/resolving.py",
-        "            if topic in latest:\n",
-        "            if topic in decisions:\n",
+        "        if topic not in latest:\n",
+        "        if topic not in decisions:\n",
         (_RESOLVING,),
     ),
 )
