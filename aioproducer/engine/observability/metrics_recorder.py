@@ -252,16 +252,13 @@ class Recorder:
         if topics.count(topics[0]) == len(topics):
             self._settle_topic(at, topics[0], records, sizes, before)
         else:
-            for topic, rows in _by_topic(self.batches):
-                if len(rows) > 1:
-                    self._settle_topic(at, topic, *list(zip(*rows, strict=True))[1:4])
-                else:
-                    self._settle_row(at, *rows[0])
+            for row in self.batches:
+                self._settle_row(at, *row)
         for notes in (self.batches, self.requests, self.ages):
             notes.clear()
 
     def _settle_row(self, at: float, topic: str, records: int, size: int, before: int, _depth: int) -> None:
-        """Record the only batch of a topic, as `_settle_topic` does. With many topics, most have no second batch."""
+        """Record one batch, as `_settle_topic` does: with many topics, most have no second one."""
         sensors = self._metrics.topics[topic]
         sensors["record-send"].record(at, records)
         sensors["byte"].record(at, size)
@@ -297,17 +294,6 @@ class SilentRecorder(Recorder):
     given_up: Callable[..., None] = _ignore
     memory: Callable[..., None] = _ignore
     record: Callable[..., None] = _ignore
-
-
-def _by_topic(batches: list[_Batch]) -> Iterable[tuple[str, list[_Batch]]]:
-    rows: dict[str, list[_Batch]] = {}
-    for batch in batches:
-        of_topic = rows.get(batch[0])
-        if of_topic is None:
-            rows[batch[0]] = [batch]
-        else:
-            of_topic.append(batch)
-    return rows.items()
 
 
 def _name(error: BaseException) -> str:
