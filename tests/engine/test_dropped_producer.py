@@ -374,6 +374,8 @@ def test_a_record_of_a_thread_that_waits_for_its_topic_is_counted_as_lost(
         loop = make_loop()
         producer = loop.run_until_complete(main())
         assert producer.metrics() is not None
+        # The executor's thread holds the producer until it has returned from the call.
+        loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
         del producer
         gc.collect()
