@@ -1,7 +1,8 @@
 """Holds the table of all metrics. Exporters, the documentation and the dashboard are made from it.
 
-Each row has a metric's name, its meaning and its sensors. Metrics that Java has too have Java's names (java-producer.md 2.16). Metrics
-that Java lacks are below them. docs/topics/metrics.md lists the metrics of Java that are missing here, with reasons.
+Each row has a metric's name, its meaning and its sensors. Metrics that Java has too have Java's names (`SenderMetricsRegistry`, `BufferPool`,
+`Selector` and others). Metrics that Java lacks are below them. docs/topics/metrics.md lists the metrics of Java that are missing here, with
+reasons.
 """
 
 from __future__ import annotations
