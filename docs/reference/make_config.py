@@ -27,8 +27,8 @@ may be text, as in environment files; integers of numpy's and other types are in
 for times. `producer.config` shows what is in force. `config.replace(linger_ms=5)` returns a config with other options, and
 `Producer(config, linger_ms=5)` takes it: options beside a config take precedence over the config's.
 
-Type checkers and editors know the options as `aioproducer.ProducerOptions`, which also serves as a field of a settings class. `Producer(**settings)` takes
-the options of such a class. `inspect.signature(ProducerConfig)` and `help` show each option with its type and default. A
+Type checkers and editors know the options as `aioproducer.ProducerOptions`, which also serves as a field of a settings class.
+`Producer(**settings)` takes the options of such a class. `inspect.signature(ProducerConfig)` and `help` show each option with its type and default. A
 plain class may derive from `ProducerConfig`, to check more in its `__post_init__`; a dataclass may not, as its constructor would hold secrets in
 variables: give it a field with the config.
 
