@@ -124,7 +124,7 @@ class ProducerConfig(SecureOptions):
     enable_idempotence: bool | None = option(
         None,
         MAYBE_FLAG,
-        "whether records are in the log once and in order, whatever is sent again; None: yes, unless acks or retries forbid it",
+        "whether records are in the log once and in order, also after retries; None: yes, unless acks or retries forbid it",
     )
     transactional_id: str | None = option(
         None, text(_SHORT, shortest=1, none=True), "the name under which transactions are begun, and earlier producers of that name ended"

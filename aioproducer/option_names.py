@@ -107,7 +107,7 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "await the delivery, or give on_failed, which gets the records that failed",
         ("dr_cb", "dr_msg_cb", "on_delivery", "delivery.report.only.error", "opaque"),
     ),
-    ("errors are raised where they happen; give on_delivery_error for records that nobody looks at", ("error_cb", "throttle_cb")),
+    ("errors are raised where they happen; give on_delivery_error for failed records that no code looks at", ("error_cb", "throttle_cb")),
     (
         "use logging.getLogger('aioproducer')",
         ("debug", "log_cb", "logger", "log_level", "log.queue", "log.thread.name", "log.connection.close"),

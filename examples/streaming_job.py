@@ -87,4 +87,6 @@ async def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/streaming_job.py FOLDER")
     asyncio.run(main(sys.argv[1]))

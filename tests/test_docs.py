@@ -15,6 +15,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
 
 
+def anchors(page: pathlib.Path) -> list[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
 def test_the_map_is_up_to_date() -> None:
     """docs/topics/map.md is made of the first docstring sentences of the modules: `python docs/topics/make_map.py`."""
     made = runpy.run_path(str(ROOT / "docs/topics/make_map.py"))
@@ -23,10 +29,12 @@ def test_the_map_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: pathlib.Path) -> None:
-    """Each relative link of a page, and each path of the tree that it names, is there."""
+    """Each relative link of a page, its section too, and each path of the tree that it names, is there."""
     text = page.read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
+    sections = [(path, name) for path, name in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text) if path.endswith(".md") or not path]
+    assert [(path, name) for path, name in sections if name not in anchors(page.parent / path if path else page)] == []
     named = re.findall(r"`((?:aioproducer|docs|examples|tests)/[\w/.]+\.\w+)`", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -100,7 +108,7 @@ def test_each_block_says_what_it_uses(tmp_path: pathlib.Path) -> None:
 def test_the_readme_names_every_example() -> None:
     """The README names every example, and a test that runs an example names it."""
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert set(re.findall(r"`examples/(\w+)\.py`", (ROOT / "README.md").read_text())) == examples
+    assert set(re.findall(r"`examples/(\w+)\.py[` ]", (ROOT / "README.md").read_text())) == examples
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_examples*.py"))
     assert [name for name in examples if name not in tests] == []
 

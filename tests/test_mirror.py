@@ -28,7 +28,6 @@ WITHOUT = {
     "observability/waiting_notice": "it is seen while a producer starts or stops: tests/scenarios/test_starting.py, test_shutdown.py",
     "shutdown": "the end of a producer: tests/scenarios/test_shutdown.py, test_dropped_producer.py",
     "startup": "the start of a producer: tests/scenarios/test_starting.py",
-    "tasks/anyio_backend": "it imports: tests/engine/sender/test_batch_compressor.py runs what needs it",
     "tasks/callbacks": "they run in the loop: tests/engine/delivery/test_completion_queue.py, tests/contract/test_deliveries.py",
     "resolver_runtime": "the life of a resolver: tests/scenarios/test_resolver.py",
     "transactions/committed_offsets": "positions are read by a producer: tests/scenarios/test_positions.py",

@@ -1,7 +1,7 @@
 """Splits the payload of a batch into the payloads of smaller batches.
 
-A record keeps its bytes from key to headers, and its time. Only its place in a batch is written again (java-producer.md
-BAT-03..06).
+A record keeps its bytes from key to headers, and its time. Only its place in a batch is written again
+(BAT-03..06).
 """
 
 from __future__ import annotations

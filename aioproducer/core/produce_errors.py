@@ -8,7 +8,7 @@
    before it have not ended, and on whether it may be in the log. A batch that may be in the log is never sent under another number.
    A failure with `maybe` is better than a duplicate record (Java sends it again, IDM-04).
 
-Source: java-producer.md 2.10, 2.11 (Sender.completeBatch, canRetry, TransactionManager.canRetry) and Kafka's Errors.
+Source: Kafka's Java producer (Sender.completeBatch, canRetry, TransactionManager.canRetry) and Kafka's Errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Holds the table of all metrics. Exporters, the documentation and the dashboard are made from it.
 
-Each row has a metric's name, its meaning and its sensors. Metrics that Java has too have Java's names (java-producer.md 2.16). Metrics
-that Java lacks are below them. docs/topics/metrics.md lists the metrics of Java that are missing here, with reasons.
+Each row has a metric's name, its meaning and its sensors. Metrics that Java has too have Java's names (`SenderMetricsRegistry`, `BufferPool`,
+`Selector` and others). Metrics that Java lacks are below them. docs/topics/metrics.md lists the metrics of Java that are missing here, with
+reasons.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ _SENSED: Final = (
     ("record-queue-time-max", "ms", "the longest of these times", "record-queue-time", _MAXIMUM, _HERE),
     ("request-latency-avg", "ms", "from a Produce request to its answer, on average", "request-latency", _AVERAGE, _ALL),
     ("request-latency-max", "ms", "the longest of these times", "request-latency", _MAXIMUM, _ALL),
-    ("record-send-rate", "records/s", "sent, whatever became of them", "record-send", _RATE, _OF_RECORDS),
-    ("record-send-total", "records", "sent, whatever became of them; again when they are sent again", "record-send", _TOTAL, _OF_RECORDS),
+    ("record-send-rate", "records/s", "that were sent, acknowledged or not", "record-send", _RATE, _OF_RECORDS),
+    ("record-send-total", "records", "that were sent, acknowledged or not; a retry counts again", "record-send", _TOTAL, _OF_RECORDS),
     ("records-per-request-avg", "records", "in a Produce request, on average", "record-send", _AVERAGE, _HERE),
     ("byte-rate", "bytes/s", "of batches sent", "byte", _RATE, (Group.TOPIC,)),
     ("byte-total", "bytes", "of batches sent", "byte", _TOTAL, (Group.TOPIC,)),
@@ -175,7 +176,7 @@ _ASKED: Final = (
     ("client-certificate-expiry-ms", "ms", "since 1970, at which this client's certificate ends; 0: it has none"),
     ("broker-certificate-expiry-ms", "ms", "since 1970, at which the first certificate of a connected broker ends; 0: there is none"),
     ("token-age-seconds", "s", "since the bearer token was fetched; 0: there is none"),
-    ("token-expiry-ms", "ms", "since 1970, at which the bearer token ends; 0: there is none, or nobody knows"),
+    ("token-expiry-ms", "ms", "since 1970, at which the bearer token ends; 0: there is none, or its end is not known"),
     ("token-failures", "fetches", "of a bearer token that failed, one after the other; 0: the latest one did not"),
     ("breakers-open", "breakers", "of brokers and partitions, that hold records back (KIP-693)"),
 )

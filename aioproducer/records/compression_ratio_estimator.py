@@ -2,7 +2,7 @@
 
 The estimate lets a batch take more raw bytes than `batch_size`. It rises at once when a batch compresses worse than estimated, and falls
 slowly when batches compress better. Java keeps one estimator for the whole process; here each producer has its own
-(java-producer.md RCD-07).
+(RCD-07).
 """
 
 from __future__ import annotations

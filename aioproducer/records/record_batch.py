@@ -4,7 +4,7 @@ A record is eight parts in a list, always in this order, so that its metadata ca
 
     length | attributes, timestamp delta | offset delta | key length | key | value length | value | headers
 
-A batch is 61 bytes of header and the joined parts, compressed or not (Kafka's DefaultRecordBatch; java-producer RCD-01..03).
+A batch is 61 bytes of header and the joined parts, compressed or not (Kafka's DefaultRecordBatch; RCD-01..03).
 """
 
 from __future__ import annotations

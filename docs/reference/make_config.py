@@ -27,8 +27,8 @@ may be text, as in environment files; integers of numpy's and other types are in
 for times. `producer.config` shows what is in force. `config.replace(linger_ms=5)` returns a config with other options, and
 `Producer(config, linger_ms=5)` takes it: options beside a config take precedence over the config's.
 
-Type checkers and editors know the options as `aioproducer.ProducerOptions`, which also serves as a field of a settings class. What such a class
-gives is passed on as `Producer(**settings)`. `inspect.signature(ProducerConfig)` and `help` show each option with its type and default. A
+Type checkers and editors know the options as `aioproducer.ProducerOptions`, which also serves as a field of a settings class.
+`Producer(**settings)` takes the options of such a class. `inspect.signature(ProducerConfig)` and `help` show each option with its type and default. A
 plain class may derive from `ProducerConfig`, to check more in its `__post_init__`; a dataclass may not, as its constructor would hold secrets in
 variables: give it a field with the config.
 
@@ -64,7 +64,7 @@ TOUCHED = ("bootstrap_servers", "compression_type", "linger_ms", "max_block_ms",
 CONFLICTS = """\
 ## Options that depend on each other
 
-What you wrote yourself and cannot be together raises `ConfigError`. A default gives way to what you wrote, with one warning:
+If two options that you gave exclude each other, the constructor raises `ConfigError`. A default gives way to a given option, with one warning:
 
 - `delivery_timeout_ms` is at least `linger_ms + request_timeout_ms`; `auto` counts as 0.
 - A first pause or time (`retry_backoff_ms`, `reconnect_backoff_ms`, `socket_connection_setup_timeout_ms`) is not above its `max`.

@@ -22,7 +22,7 @@ HEAD = """\
 
 <!-- Made by docs/reference/make_metrics.py of aioproducer/metrics/table.py and aioproducer/engine/observability/events.py: change them there. -->
 
-What they are for, and which of Java's are not here: [metrics](../topics/metrics.md). Every metric has the tag `client-id`. Rates, averages
+[Metrics](../topics/metrics.md) says what they are for, and which of Java's are missing. Every metric has the tag `client-id`. Rates, averages
 and maxima look back over the last `metrics_num_samples` samples of `metrics_sample_window_ms`; counters and histograms begin at the start.
 """
 

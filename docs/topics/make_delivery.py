@@ -52,7 +52,7 @@ def tables() -> str:
         [
             BEGIN,
             _table(("a produce request ends with", "then its batch", "metadata is fetched", "that attempt"), _of_all(plain)),
-            "What is said about the batch's number (its sequence, epoch or producer id) depends on how the batch stands; such an answer is certain:\n",
+            "The action after an error about the batch's number (its sequence, epoch or producer id) depends on the batch. Such an answer is certain:\n",
             _table(head, grid),
             END,
         ]

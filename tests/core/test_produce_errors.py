@@ -71,7 +71,7 @@ NUMBERED = {
     "DUPLICATE_SEQUENCE_NUMBER": (FAIL, COMPLETE, COMPLETE, COMPLETE),
 }
 IN_A_TRANSACTION = {RENUMBER: FAIL, NEW_ID: FAIL}  # epochs are the coordinator's
-# the codes of java-producer.md's table of produce errors
+# The codes of Produce that Java's producer handles.
 JAVA = [
     2,
     3,

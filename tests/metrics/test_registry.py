@@ -17,7 +17,7 @@ from aioproducer.metrics.table import BOUNDS, COUNTED, GAUGES, TABLE, TAGS, Grou
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# java-producer.md 2.16: what Java has and is here, by group
+# Metrics that Java has and that are here, by group.
 JAVAS = {
     Group.PRODUCER: """
         batch-size-avg batch-size-max compression-rate-avg record-queue-time-avg record-queue-time-max request-latency-avg

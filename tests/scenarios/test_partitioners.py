@@ -1,4 +1,4 @@
-"""Partitioners of the user's in the whole producer (row 86; java-producer.md PAR-09, PAR-10, SND-13)."""
+"""Partitioners of the user's in the whole producer (row 86; PAR-09, PAR-10, SND-13)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 2. If several partitions have errors, the gravest one counts.
 3. Each error that the application gets is a kind of `TransactionError` (KIP-1050). Its `hint` says how to recover.
 
-Sources: java-producer.md 2.12 (TransactionManager's handlers), KIP-360, KIP-447, KIP-890, KIP-1050.
+Sources: the handlers of Kafka's TransactionManager, KIP-360, KIP-447, KIP-890, KIP-1050.
 """
 
 from __future__ import annotations

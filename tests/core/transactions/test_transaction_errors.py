@@ -1,6 +1,6 @@
 """Tests of `aioproducer.core.transactions.transaction_errors`: its table, and the errors for users.
 
-The test compares the table with Kafka's, as java-producer.md has it.
+The test compares the table with that of Kafka's TransactionManager.
 """
 
 from __future__ import annotations

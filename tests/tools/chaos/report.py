@@ -31,11 +31,16 @@ _MANY: Final = 200
 _FAULT_HEAD: Final = ("fault", "#", "what", "times", "longest gap", "of all", "of the copy", "failed")
 _HEAD: Final = """# Real chaos
 
-Three Kafka {version} nodes (three copies of everything, `min.insync.replicas=2`, no unclean elections) are killed, stopped, put to sleep,
-cut off and shifted about, one fault after the other, while our producer sends. A program in a process of its own sends numbered values
-with idempotence, on uvloop; another one, on asyncio's own loop, copies them to a second topic in transactions, with the offsets of what
-it read in the same transaction, and aborts some of them. In the end all is read back by confluent-kafka's consumer (`read_committed`)
-and judged by the checker of `aioproducer.testing.simulation`; the sequence numbers are read off the disk by Kafka's `DumpLogSegments`.
+Three Kafka {version} nodes have three copies of everything, `min.insync.replicas=2` and no unclean elections. The test kills them,
+stops them, puts them to sleep, cuts them off and moves their leaders, one fault after the other, while aioproducer sends.
+
+- One program sends numbered values with idempotence, on uvloop.
+- Another program, on asyncio's own loop, copies these values to a second topic in transactions, each with the offsets of what it read, and
+  aborts some of the transactions.
+- In the end confluent-kafka's consumer reads everything back (`read_committed`), and the checker of `aioproducer.testing.simulation` judges
+  it. Kafka's `DumpLogSegments` reads the sequence numbers from the disk.
+
+The tables below use these words:
 
 - **lost**: acknowledged, and not there; or not copied. **misplaced**: not at the partition and offset that it was acknowledged with.
 - **duplicated**: there twice. **reordered**: not in the order of the calls; of a copy, not in the order of its source.
@@ -44,12 +49,12 @@ and judged by the checker of `aioproducer.testing.simulation`; the sequence numb
 - **aborted yet visible**; **torn**: a transaction is there in part; **undecided**: it never ended.
 - **broken sequences**: of one producer id and epoch in one partition, sequence numbers that do not follow upon each other.
 
-What fails with `persisted=no` in the copy was not sent yet when its transaction was aborted on purpose. Topics of the last column are
-deleted under their sender, and made again. Of the end of a transaction whose program was killed or replaced nobody told: it is `unknown`.
+Records of the copy that failed with `persisted=no` were not sent yet when their transaction was aborted on purpose. The topics of the last
+column are deleted while a program sends to them, and made again. Of the end of a transaction whose program was killed or replaced nobody told: it is `unknown`.
 
-That the faults bite: `--no-copy --options '{{"enable_idempotence": false}}'` duplicates and reorders. That failures tell the truth, too:
-`--options '{{"delivery_timeout_ms": 3000, "request_timeout_ms": 1500}}'` lets records fail by thousands. `--kafka 3.9.2`, and
-`--transactions 1`, are for the older protocol of transactions.
+Two runs show that the test finds errors: with `--no-copy --options '{{"enable_idempotence": false}}'` records are duplicated and reordered, and
+with `--options '{{"delivery_timeout_ms": 3000, "request_timeout_ms": 1500}}'` thousands of records fail. `--kafka 3.9.2` and
+`--transactions 1` choose the older protocol of transactions.
 
 Written by
 

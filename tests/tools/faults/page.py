@@ -20,34 +20,37 @@ _SURVIVES = "yes"
 _NOT_ASKED = "-"
 _HEAD = """# Faults and clients
 
-Each row is one thing that can go wrong between a producer and Kafka, told to a fake cluster (`aioproducer.testing.FakeCluster`) and put
-to a producer. **yes**: everything that must hold held. **no**: what did not. **-**: the row was not put to that client, as it is about
-code, options or an inside that only we have or can reach. **real**, **suites**, **tests**: the row is about real nodes, about all tests at
-once, or about an inside that other tests show; it is shown by what is named, for ours alone, and is not counted below.
+Each row is one thing that can go wrong between a producer and Kafka. A program scripts it on a fake cluster
+(`aioproducer.testing.FakeCluster`) and lets a producer send. **yes**: everything that must hold held. **no**: these rules did not hold.
+**-**: the client did not play the row, because the row is about code, options or internals that only aioproducer has. **real**, **suites**,
+**tests**: the row is about real nodes, about all tests at once, or about internals that other tests show. The named tests show it, for
+aioproducer alone, and the counts below leave it out.
 
-What must hold of every row, beside its own line: each delivery ends, and ends once; what was acknowledged stands in the log where its
-offset says; unless the row says so, no record is in the log twice and the log has the records in the order in which they were sent. Of
-transactions: each call succeeds unless the row says that it fails; of a transaction whose commit succeeded all that was acknowledged is
-visible to a reader of committed records, of any other nothing. Of ours more is asked: deliveries end within `delivery_timeout_ms` and a
-second; a failure that says `persisted=no` is not in the log; errors are of the kind, and say, what the row says; no task, byte of memory or
-connection is left; the brokers could read every request.
+These rules must hold in every row, beside its own line:
 
-All three run with idempotence (`enable_idempotence=True`, in confluent-kafka's words `enable.idempotence`) and acks=all, except where a row
-says *without idempotence*; else with their defaults, so ours has five batches of a partition in flight. Rows 64 to 76, and those that say
-so, have a `transactional_id`; *version 1* and *2* are the cluster's `transaction.version`. The two others, of the versions named here, speak
-the first version of that protocol to either cluster. Options have our names in the rows, and each client is given what it has of them
-(aiokafka has one time-out for a request and a record: it is given the longer, and its calls of transactions are cancelled after
-`max_block_ms`).
+- Each delivery ends, and ends once. An acknowledged record is in the log at its offset.
+- Unless the row says otherwise, no record is in the log twice, and the log has the records in the order in which they were sent.
+- Each call of a transaction succeeds unless the row says that it fails. A reader of committed records sees all acknowledged records of a
+  committed transaction, and none of another transaction.
+- For aioproducer alone: a delivery ends within `delivery_timeout_ms` and a second. A record that failed with `persisted=no` is not in the
+  log. Errors have the kind and the words of the row. No task, byte of memory or connection is left. The brokers could read every request.
 
-Ours runs in time that jumps, on memory streams, as it does in `tests/tools/faults/test_rows.py` and `tests/tools/faults/test_coded.py`; the others run in
-real time, on sockets, in processes of their own, with two seconds of grace where a row says how long something may take, and 20 seconds of
-patience where it does not. Numbers are those of the project's list of faults.
+All three clients run with idempotence (`enable_idempotence=True`, in confluent-kafka's words `enable.idempotence`) and acks=all, except in
+rows that say *without idempotence*. Other options have their defaults, so aioproducer has five batches of a partition in flight. Rows 64 to
+76, and those that say so, have a `transactional_id`; *version 1* and *2* are the cluster's `transaction.version`. The two other clients, in
+the versions named here, speak the first version of that protocol to either cluster. The rows use aioproducer's names of options, and each
+client gets those that it has. aiokafka has one time-out for a request and a record: it gets the longer one, and its calls of transactions
+are cancelled after `max_block_ms`.
 
-Rows 92 to 119 are about TLS and SASL. The cluster's listeners have what the row says, and are right otherwise; each client is given the
+aioproducer runs in virtual time on memory streams, as in `tests/tools/faults/test_rows.py` and `tests/tools/faults/test_coded.py`. The other
+clients run in real time, on sockets, in processes of their own. They get two seconds more where a row limits a time, and 20 seconds where
+it does not. Numbers are those of the project's list of faults.
+
+Rows 92 to 119 are about TLS and SASL. The cluster's listeners have what the row says, and are right otherwise. Each client gets the
 authority, and logs in as alice by SCRAM-SHA-256 unless the row says otherwise. aiokafka takes an `ssl.SSLContext`; it has no
-re-authentication (KIP-368), so its connections are cut when a session ends. confluent-kafka has no start of its own: a request for the
-cluster's metadata stands for it, and ends after `max_block_ms`. How soon a start fails, and what it says, is asked of ours alone; how many
-connections are made is asked of all. No error of any client may tell a secret, and no client that asks for TLS may log in without it.
+re-authentication (KIP-368), so brokers cut its connections when a session ends. confluent-kafka has no start of its own: a request for the
+cluster's metadata takes its place, and ends after `max_block_ms`. The time and the text of a failed start are judged for aioproducer alone,
+the number of connections for all clients. No error of any client may show a secret, and no client that asks for TLS may log in without it.
 
 This page is written by `python -m tests.tools.faults`; do not edit it.
 """
