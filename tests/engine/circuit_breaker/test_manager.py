@@ -448,6 +448,17 @@ async def test_flush_and_stop_cover_what_waits_for_a_partition() -> None:
 
 
 @jumping
+async def test_flush_covers_what_comes_to_wait_for_a_partition_meanwhile() -> None:
+    """The sends wait for metadata as the flush begins. Most of them wait for their full partition once it is known."""
+    async with four(**TINY) as (_, producer, _):
+        tasks = [asyncio.create_task(producer.send("orders", b"." * 700, partition=BAD)) for _ in range(100)]
+        await turns(2)
+        assert "metadata" in producer.explain()
+        assert await producer.flush() == (100, 0, 0)
+        assert [task.result().done() for task in tasks] == [True] * 100
+
+
+@jumping
 async def test_stopping_tries_once_more_what_is_muted(caplog: pytest.LogCaptureFixture) -> None:
     """`stop` sends the records of a muted partition once more, however long its interval. No record is lost that the cluster would take."""
     async with FakeCluster(memory=True) as cluster:
