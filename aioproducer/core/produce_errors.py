@@ -140,11 +140,11 @@ def append_time(batch: ProducerBatch, told_ms: int) -> int:
     """Return the time that the broker gave the records of an acknowledged batch, in ms; -1: they keep their own times.
 
     For a duplicate, Kafka answers with the latest of the records' own times in place of a log append time (UnifiedLog.append). The
-    answer does not show that the batch is a duplicate. A batch that was sent once is none: its answer shows which kind of time the
-    topic has.
+    answer does not show that the batch is a duplicate. A batch is none if it has no number, or if no earlier attempt may have written
+    it: its answer shows which kind of time the topic has.
     """
     routing = batch.queue.routing
-    if batch.attempts == 1:
+    if batch.sequence < 0 or not batch.may_be_written:
         routing.stamps_time = told_ms >= 0
     elif told_ms == batch.max_timestamp and not routing.stamps_time:
         return -1

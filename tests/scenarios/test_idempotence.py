@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ON = {"enable_idempotence": True}
 ONE_EACH = {"batch_size": 100, **ON}  # a batch for each record
+NOW = 1_700_000_000_000  # milliseconds of a calendar that stands still
 
 
 def numbered(number: int) -> bytes:
@@ -333,6 +334,26 @@ async def test_a_duplicate_within_the_millisecond_of_its_append_goes_by_what_the
             assert [(each.timestamp_ms, each.timestamp_type) for each in metadata] == [
                 (record.timestamp_ms, TimestampType.LOG_APPEND_TIME) for record in cluster.records("stamped", 0)[1:]
             ]
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+@pytest.mark.parametrize("ended", ["refused", "lost request"])
+@jumping
+async def test_a_second_attempt_that_is_no_duplicate_has_the_time_of_its_append(ended: str, is_idempotent: bool) -> None:
+    """The answer's time is the record's own, and no answer of the topic came before.
+
+    A batch is no duplicate if its first attempt was refused for certain, or without idempotence.
+    """
+    async with FakeCluster(memory=True, wall_clock=lambda: NOW / 1000) as cluster:
+        cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
+        async with running(cluster, **ONE_EACH | {"enable_idempotence": is_idempotent}) as (_, producer):
+            if ended == "refused":
+                cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
+            else:
+                cluster.fail("Produce", disconnect="before")
+            metadata = await producer.send_and_wait("stamped", b"v", timestamp_ms=NOW)
+            is_told = ended == "refused" or not is_idempotent
+            assert (metadata.timestamp_ms, metadata.timestamp_type) == (NOW, TimestampType(is_told))
 
 
 @jumping

@@ -389,10 +389,10 @@ class Admission:
 
     # The end
 
-    def mark(self) -> list[PendingSend]:
-        """Append a mark to every wait queue. Returns the marks; each is served once all records before it are."""
+    def mark(self, number: int | None = None) -> list[PendingSend]:
+        """Insert a mark into each wait queue, as `PendingSends.mark` does. Returns the marks."""
         self._place_unplaced(at_once=False)
-        return self.pending.mark()
+        return self.pending.mark(number)
 
     def shut(self) -> None:
         """Close the fast path for good, and have every new send refused; pending sends are still served."""

@@ -87,19 +87,30 @@ class ColumnBatches:
             UsageError: a row cannot be a record. No row is queued.
             PartitionUnavailable: a partition of the rows is muted, and the user's policy is to fail at once. No row is queued.
         """
-        queues = [queue for queue in window.queues(routing, self._sticky) if queue is not None]
+        groups = window.queues(routing, self._sticky)
+        queues = [queue for queue in groups if queue is not None]
         for queue in queues:
             if queue.is_avoided and self._is_told:
                 raise wait_reasons.unavailable(queue, "Its rows were not queued.")
-        record.behind = next(filter(self._shares.is_over, queues), None) if self._shares is not None else None
         room = self._room(routing)
+        record.behind = spare = None
+        if self._shares is not None:
+            if None in groups:
+                spare = self._sticky(routing, min(window.size, room))
+                queues.append(spare)
+            record.behind = next(filter(self._shares.is_over, queues), None)
         if record.behind is not None or min(window.need(room), self._pool.size) > self._pool.available:
             return None
-        return window.queue(window.encode(now_ms, room), partial(self._add, routing))
+        return window.queue(window.encode(now_ms, room), partial(self._add, routing, spare))
 
-    def _add(self, routing: TopicRouting, queue: PartitionQueue | None, encoded: Encoded) -> ProduceRequestResult:
+    def _add(
+        self, routing: TopicRouting, spare: PartitionQueue | None, queue: PartitionQueue | None, encoded: Encoded
+    ) -> ProduceRequestResult:
         size = len(encoded.payload)
-        queue = self._sticky(routing, size) if queue is None else queue
+        if queue is None:
+            queue = self._sticky(routing, size)
+            # Records may wait for a full partition. The spare one had room, so that none waits for it.
+            queue = spare if spare is not None and queue.is_full else queue
         self._partition_queues.close(queue)
         credit = size + BATCH_OVERHEAD
         self._pool.take(credit)

@@ -154,14 +154,20 @@ class PendingSends:
 
     # Marks
 
-    def mark(self) -> list[PendingSend]:
-        """Append a mark to every wait queue. Returns the marks; each is served once all records before it are."""
+    def mark(self, number: int | None = None) -> list[PendingSend]:
+        """Insert a mark into each wait queue that has sends from before `number`, behind them; None: from before this call.
+
+        Returns the marks, which have that number. Each is served once all sends before it have left its wait queue.
+        """
+        number = next(self._numbers) if number is None else number
         marks = []
-        for queue in filter(None, self._queues()):
-            mark = PendingSend(None)
-            mark.join(next(self._numbers), "", 0.0)
-            queue.push(mark)
-            marks.append(mark)
+        for queue in self._queues():
+            head = queue.head()
+            if head is not None and head.number < number:
+                mark = PendingSend(None)
+                mark.join(number, "", 0.0)
+                queue.merge([mark])
+                marks.append(mark)
         return marks
 
     def release_marks(self) -> None:

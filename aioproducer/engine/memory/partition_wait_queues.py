@@ -69,15 +69,14 @@ class PartitionWaitQueues:
         self._is_notified.pop(partition, None)
 
     def move(self, queue: WaitQueue, pending: PendingSend) -> None:
-        """Move `pending`, the head of `queue`, to the wait queue of its full partition.
+        """Move `pending`, the head of `queue`, to the wait queue of its full partition; if it is in that already, it stays there.
 
-        If it is in that wait queue already, it stays there, and the notification is withdrawn.
+        A notification of the partition is withdrawn: it takes no more, and `notified` does not have the number of a new head.
         """
         assert pending.behind is not None
         target = self.of(pending.behind)
-        if target is queue:
-            self.withdraw(pending.behind)
-        else:
+        self.withdraw(pending.behind)
+        if target is not queue:
             queue.pop()
             target.merge([pending])
 

@@ -22,7 +22,8 @@ class Flush:
 
     Attributes:
         waits: as given, until `cover_last`.
-        takes_all: each batch that ends is counted, also if it was opened after the flush began: until `cover`, no later record is appended.
+        takes_all: each batch that ends is counted, also if it was opened after the flush began, until `cover_last`: it may have records that
+            waited when the flush began.
         acknowledged, failed: the records whose batches have ended.
     """
 
@@ -41,15 +42,10 @@ class Flush:
         """Return the number of records in closed batches that have not ended."""
         return sum(batch.count for batch in self._batches)
 
-    def cover(self, batches: Iterable[ProducerBatch]) -> None:
-        """Add the batches that have not ended. From now on no other batch is counted."""
-        self._batches.update(batches)
-        self.takes_all = False
-
     def cover_last(self, batches: Iterable[ProducerBatch]) -> None:
-        """Add the batches that have not ended, after which no more come."""
-        self.cover(batches)
-        self.waits = False
+        """Add the batches that have not ended, after which no more come. From now on no other batch is counted."""
+        self._batches.update(batches)
+        self.waits = self.takes_all = False
 
     def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Replace a covered batch by the batches that it was split into (FLU-01)."""

@@ -42,15 +42,18 @@ class Flushes:
     async def _flush(self, timeout: float | None) -> FlushSummary:
         marks = self._admission.mark()
         done = asyncio.Event()
-        # While sends wait for memory, every later send waits behind their mark.
-        takes_all = bool(self._completion.pool.waiting)
+        pool = self._completion.pool
+        # Records that wait for memory, or for their full partition, are appended and may end while others wait behind them.
+        takes_all = bool(pool.waiting) or any(pool.full_partitions.all())
         flush = self._completion.watch(Flush(self._partition_queues.incomplete, done.set, waits=True, takes_all=takes_all))
         try:
             async with asyncio.timeout(timeout):
-                for mark in marks:
-                    await mark.wait()
-                    if flush.takes_all:
-                        flush.cover(self._partition_queues.incomplete)
+                while marks:
+                    for mark in marks:
+                        await mark.wait()
+                    # A record may have left its wait queue for that of its full partition, or of its topic, and not be appended yet.
+                    marks = self._admission.mark(marks[0].number)
+                    flush.takes_all |= bool(marks)
                 self._start(flush)
                 if flush.pending:
                     await done.wait()

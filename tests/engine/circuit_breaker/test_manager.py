@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from whole import jumping, running, turns
 
@@ -445,6 +446,40 @@ async def test_flush_and_stop_cover_what_waits_for_a_partition() -> None:
         assert (await flush).pending == 0
         assert len(firsts(cluster, BAD)) == 100
         await asyncio.gather(*tasks)
+
+
+@jumping
+async def test_rows_without_a_key_wait_while_every_partition_is_full() -> None:
+    """They are queued behind the records that wait for the same partition."""
+    async with four(**TINY) as (cluster, producer, _):
+        hangs = [cluster.hang("Produce", broker=broker) for broker in (1, 2)]
+        await producer.partitions_for("orders")
+        with pytest.raises(WouldBlock, match="room for its partition"):
+            for _ in range(100):
+                producer.send_nowait("orders", b"." * 900)
+        waiting = [asyncio.create_task(producer.send("orders", b"waits %d" % number, partition=number)) for number in range(4)]
+        await turns(3)
+        rows = asyncio.create_task(producer.send_columns("orders", values=pa.array([b"row"] * 10)))
+        await turns(20)
+        assert not rows.done()
+        for hang in hangs:
+            hang.release()
+        deliveries = await asyncio.gather(*waiting)
+        await asyncio.gather(*deliveries, await rows)
+        for partition in range(4):
+            values = cluster.values("orders", partition)
+            assert b"row" not in values[: values.index(b"waits %d" % partition)]
+
+
+@jumping
+async def test_flush_covers_what_comes_to_wait_for_a_partition_meanwhile() -> None:
+    """The sends wait for metadata as the flush begins. Most of them wait for their full partition once it is known."""
+    async with four(**TINY) as (_, producer, _):
+        tasks = [asyncio.create_task(producer.send("orders", b"." * 700, partition=BAD)) for _ in range(100)]
+        await turns(2)
+        assert "metadata" in producer.explain()
+        assert await producer.flush() == (100, 0, 0)
+        assert [task.result().done() for task in tasks] == [True] * 100
 
 
 @jumping

@@ -90,6 +90,23 @@ def test_who_is_cancelled_is_passed_over() -> None:
     assert list(partitions.served()) == [1, 2]
 
 
+def test_a_send_that_moves_to_a_notified_wait_queue_is_not_overtaken() -> None:
+    """Its partition is full again. Once that may take more, its call still counts: it is earlier than those that waited there."""
+    partitions = Partitions()
+    memory = WaitQueue()
+    early, _ = partitions.add(0), partitions.add(1)
+    memory.push(partitions.wait_queues.of(partitions.queues[0]).pop())
+    partitions.add(0)
+    partitions.wait_queues.notify(partitions.queues[0])
+    early.behind = partitions.queues[0]
+    partitions.wait_queues.move(memory, early)
+    assert not memory
+    assert partitions.wait_queues.next() is None, "the partition is full"
+    for queue in partitions.queues[1::-1]:
+        partitions.wait_queues.notify(queue)
+    assert list(partitions.served()) == [0, 1, 2]
+
+
 @given(st.lists(st.one_of(st.integers(0, 3), st.tuples(st.sampled_from(["notify", "withdraw", "cancel"]), st.integers(0, 3))), max_size=60))
 def test_notified_wait_queues_are_served_by_the_number_of_the_call(steps: list[int | tuple[str, int]]) -> None:
     """The notified wait queues serve their sends once each, earliest call first.

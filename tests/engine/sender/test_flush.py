@@ -30,7 +30,7 @@ def test_a_flush_counts_the_records_of_its_batches_and_wakes_once() -> None:
 
 
 def test_a_flush_whose_sends_wait_counts_each_batch_until_they_are_queued() -> None:
-    """Before `cover` it counts batches that it does not hold, and before `cover_last` it wakes nothing."""
+    """Before `cover_last` it counts batches that it does not hold, and wakes nothing."""
     rules, queues = partition_queues(1, 1, 1, 1)
     for queue in queues:
         put(rules, queue)
@@ -40,7 +40,6 @@ def test_a_flush_whose_sends_wait_counts_each_batch_until_they_are_queued() -> N
     for batch in (first, between):
         answered(rules, batch)
         assert not flush.ended(batch)
-    flush.cover([])
     flush.cover_last([last])
     answered(rules, later)
     assert not flush.ended(later)

@@ -417,8 +417,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "flush-passes-over-who-rests",
         "engine/append/admission.py",
-        "        self._place_unplaced(at_once=False)\n        return self.pending.mark()",
-        "        return self.pending.mark()",
+        "        self._place_unplaced(at_once=False)\n        return self.pending.mark(number)",
+        "        return self.pending.mark(number)",
         ("tests/scenarios/test_tight_loops.py",),
     ),
     Mutant(
