@@ -223,9 +223,7 @@ class Transaction:
             for partition in request.partitions:
                 self.pending.pop(partition, None)
         elif request.rpc in (Rpc.COMMIT, Rpc.ABORT):
-            if identity != NO_IDENTITY:
-                self.identity = identity
-                self._needs_renewal = False
+            self._take_next(identity)
             self._finish()
         elif request.offsets is not None:
             self._is_begun = True
@@ -294,6 +292,20 @@ class Transaction:
             self.operation.end()
         elif self.state in _ENDING and not self._is_begun:
             self._finish()
+
+    def _take_next(self, identity: ProducerIdAndEpoch) -> None:
+        """Take the identity of the next transaction from the answer that ended this one.
+
+        In version 2, each transaction has an epoch of its own. Under an old one, records could become part of the transaction that has
+        ended. So where the answer has no newer identity, the next transaction begins with InitProducerId.
+        """
+        if identity.producer_id == self.identity.producer_id and identity.epoch <= self.identity.epoch:
+            identity = NO_IDENTITY
+        if identity != NO_IDENTITY:
+            self.identity = identity
+            self._needs_renewal = False
+        elif self.version > 1:
+            self._needs_renewal = True
 
     def _finish(self) -> None:
         before, self.version = self.version, _version_of(self._level(), self.version)

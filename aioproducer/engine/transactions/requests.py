@@ -162,10 +162,14 @@ def _done(request: Request, answer: Any) -> TransactionResponse:
     if answer.error_code:
         place = f"group {request.group_id!r}" if request.rpc is Rpc.ADD_OFFSETS else ""
         return TransactionResponse({place: broker_error(answer.error_code)})
-    has_identity = request.rpc is not Rpc.ADD_OFFSETS and answer.producer_id >= 0
-    if request.rpc is Rpc.INIT and not has_identity:
-        return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id")})
-    return TransactionResponse({}, ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch) if has_identity else NO_IDENTITY)
+    if request.rpc is Rpc.ADD_OFFSETS:
+        return TransactionResponse({})
+    identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+    if identity.is_granted:
+        return TransactionResponse({}, identity)
+    if request.rpc is Rpc.INIT:
+        return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id and epoch")})
+    return TransactionResponse({})
 
 
 def _of_partitions(request: Request, answer: Any) -> dict[str, BrokerError]:
