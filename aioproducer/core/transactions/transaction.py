@@ -223,7 +223,12 @@ class Transaction:
             for partition in request.partitions:
                 self.pending.pop(partition, None)
         elif request.rpc in (Rpc.COMMIT, Rpc.ABORT):
-            self._take_next(identity)
+            if _is_newer(identity, self.identity):
+                self.identity = identity
+                self._needs_renewal = False
+            # In version 2, each transaction has an epoch of its own. Records under an old one could become part of the one that has ended.
+            elif self.version > 1:
+                self._needs_renewal = True
             self._finish()
         elif request.offsets is not None:
             self._is_begun = True
@@ -293,20 +298,6 @@ class Transaction:
         elif self.state in _ENDING and not self._is_begun:
             self._finish()
 
-    def _take_next(self, identity: ProducerIdAndEpoch) -> None:
-        """Take the identity of the next transaction from the answer that ended this one.
-
-        In version 2, each transaction has an epoch of its own. Under an old one, records could become part of the transaction that has
-        ended. So where the answer has no newer identity, the next transaction begins with InitProducerId.
-        """
-        if identity.producer_id == self.identity.producer_id and identity.epoch <= self.identity.epoch:
-            identity = NO_IDENTITY
-        if identity != NO_IDENTITY:
-            self.identity = identity
-            self._needs_renewal = False
-        elif self.version > 1:
-            self._needs_renewal = True
-
     def _finish(self) -> None:
         before, self.version = self.version, _version_of(self._level(), self.version)
         # Version 2 needs epochs of its own (TV2-04).
@@ -360,6 +351,11 @@ def _course_now(course: Course, state: State, *, can_renew: bool) -> Course:
     if state is State.INITIALIZING and course < Course.FATAL:
         return Course.RESET
     return Course.FATAL if course is Course.RESET else course
+
+
+def _is_newer(identity: ProducerIdAndEpoch, known: ProducerIdAndEpoch) -> bool:
+    """Return whether an answer has the identity of the next transaction: another producer id, or a higher epoch."""
+    return identity != NO_IDENTITY and (identity.producer_id != known.producer_id or identity.epoch > known.epoch)
 
 
 def _version_of(level: int | None, before: int) -> int:

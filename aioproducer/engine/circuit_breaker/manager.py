@@ -111,7 +111,7 @@ class ProducerCircuitBreakManager:
     def on_send(self, batch: ProducerBatch) -> float:
         """Return 0 if a batch may be drained, or the time at which to ask again."""
         queue = batch.queue
-        if self.is_closed or not self._is_known(queue):
+        if self.is_closed or not self._views.has(queue):
             return 0.0
         # This batch is the probe of a partition that had none.
         if queue.circuit is not None and not queue.is_avoided:
@@ -175,12 +175,8 @@ class ProducerCircuitBreakManager:
                 self._fail(queue, error)
                 self._tell_breaker(queue, _waiting(queue), error)
 
-    def _is_known(self, queue: PartitionQueue) -> bool:
-        """Return False for a partition that its topic no longer has: the breaker could not mute it, and is not told of its last batches."""
-        return self._views.find(name_of(queue)) is queue
-
     def _tell_breaker(self, queue: PartitionQueue, records: int, error: Exception | None) -> None:
-        if not self._is_known(queue):
+        if not self._views.has(queue):
             return
         self._cause = error
         if self._guarded("on_complete", False, self._on_complete, self._status(queue, records), name_of(queue), error):
