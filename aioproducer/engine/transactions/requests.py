@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction_errors import Rpc
-from aioproducer.errors import broker_error
+from aioproducer.errors import broker_error, printable
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -152,7 +152,7 @@ def _found(version: int, answer: Any, request: Request) -> TransactionResponse:
         return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")})
     if found.error_code:
         place = "" if request.at.key_type else f"group {request.at.key!r}"
-        return TransactionResponse({place: broker_error(found.error_code, found.error_message)})
+        return TransactionResponse({place: broker_error(found.error_code, printable(found.error_message or "") or None)})
     return TransactionResponse({}, coordinator=(found.node_id, found.host, found.port))
 
 
