@@ -409,6 +409,7 @@ class BrokerError(KafkaError):
         return f"{self.name} ({self.code})" + (f": {self.message}" if self.message else "")
 
 
+_LONGEST_TEXT: Final = 500
 _RETRY: Final = (True, False)
 _REFRESH: Final = (True, True)
 _NO: Final = (False, False)
@@ -510,6 +511,14 @@ def broker_error(code: int | str, message: str | None = None) -> BrokerError:
     if isinstance(code, str):
         return BrokerError(_BY_NAME[code], message)
     return BrokerError(_BY_CODE.get(code) or ErrorCode(code, "UNKNOWN_ERROR_CODE"), message)
+
+
+def printable(text: str) -> str:
+    """Return a broker's text without control characters, and with 500 characters at most."""
+    text = text[:_LONGEST_TEXT]
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return text.strip()
 
 
 def may_succeed(error: DeliveryError) -> bool:

@@ -14,7 +14,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error
+from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error, printable
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.wire.primitives import JOINED, read_uvarint, uvarint
 from aioproducer.wire.schema import codec, message, message_type
@@ -177,8 +177,12 @@ def _partitions(answer: Any) -> Iterator[tuple[tuple[str | bytes, int], Any]]:
 
 
 def _refusal(partition: Any, count: int) -> PartitionResponse:
-    named = {each.batch_index: each.batch_index_error_message for each in partition.record_errors if 0 <= each.batch_index < count}
-    error = broker_error(partition.error_code, partition.error_message)
+    named = {
+        each.batch_index: printable(each.batch_index_error_message or "") or None
+        for each in partition.record_errors
+        if 0 <= each.batch_index < count
+    }
+    error = broker_error(partition.error_code, printable(partition.error_message or "") or None)
     return PartitionResponse(error, partition.base_offset, partition.log_append_time_ms, named)
 
 

@@ -45,6 +45,11 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_id: int
     epoch: int
 
+    @property
+    def is_granted(self) -> bool:
+        """Return True if a broker may grant it. Batches with a negative number would be written without a check for duplicates."""
+        return self.producer_id >= 0 and self.epoch >= 0
+
 
 NO_IDENTITY: Final = ProducerIdAndEpoch(-1, -1)
 

@@ -3,7 +3,7 @@
 1. A broker answers the requests of one connection one at a time. Metadata requests must not wait behind records, so they use the control
    connection.
 2. A broker that throttles gets no request until its throttle time is over (KIP-219). The deadlines of requests in flight are extended by
-   that time.
+   that time. A throttle time of more than five minutes counts as five: quotas ask for seconds, and a wrong one may say 24 days.
 
 A function of the engine drains the partition queues; no task here does.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from aioproducer.wire.api import ApiKey
 
 __all__ = ["BrokerNode", "Standing"]
+
+_LONGEST_THROTTLE: Final = 300_000  # milliseconds
 
 
 class Standing(enum.IntEnum):
@@ -173,7 +175,8 @@ class BrokerNode:
             raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {round(timeout, 3):g} s") from error
 
     def throttle(self, milliseconds: int) -> None:
-        """Mute the node for `milliseconds` from now. A throttle time that ends earlier than the current one is ignored."""
+        """Mute the node for `milliseconds` from now, at most five minutes. A time that ends earlier than the current one is ignored."""
+        milliseconds = min(milliseconds, _LONGEST_THROTTLE)
         now = self._loop.time()
         until = now + milliseconds / 1000
         longer = until - max(self._muted_until, now)

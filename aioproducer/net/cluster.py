@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.errors import ConnectionLost, TransportError
 from aioproducer.net.addresses import canonical
 from aioproducer.net.broker_node import BrokerNode, Standing
 
@@ -142,6 +143,27 @@ class Cluster:
         at = self._turn % len(nodes)
         orders = {node: (*node.load, node.tried_at) for node in nodes[at:] + nodes[:at]}
         return sorted((node for node, order in orders.items() if order[0] < Standing.MUTED), key=orders.__getitem__)
+
+    async def reach(self, patience: float) -> BrokerNode:
+        """Return the best node to ask (`candidates`), after its control connection is made.
+
+        A node that cannot be reached within `patience` seconds is followed by the next one. When all known brokers have failed, these are
+        the bootstrap nodes.
+
+        Raises:
+            TransportError: the last of them cannot be reached, or there is none.
+        """
+        trouble: TransportError = ConnectionLost("no broker can be asked")
+        tried: set[BrokerNode] = set()
+        while (node := next((node for node in self.candidates() if node not in tried), None)) is not None:
+            tried.add(node)
+            try:
+                await node.control.connected(patience)
+            except TransportError as error:
+                trouble = error
+            else:
+                return node
+        raise trouble
 
     def rebootstrap(self) -> bool:
         """Drop every broker, and start over from the bootstrap addresses, which are looked up again (KIP-1102).

@@ -34,8 +34,9 @@ __all__ = ["ConnectionSetup"]
 
 # Handshakes in one cycle: the last of them uses the oldest version of ApiVersions.
 _TRIES: Final = 3
-# Bytes of a frame from a broker that is not authenticated yet.
-_UNAUTHENTICATED_LIMIT: Final = 1024 * 1024
+# Bytes of a frame from a peer that has not answered ApiVersions yet, or is not authenticated. To decode as many takes about 20 ms. A broker
+# sends a few thousand.
+_STRANGERS_LIMIT: Final = 256 * 1024
 _CLOSED_AFTER_GREETING: Final = " after ApiVersions was answered: does the listener want SASL (security_protocol={})?"
 
 
@@ -141,9 +142,9 @@ class ConnectionSetup:
             max_idle=settings.max_idle,
             traffic=traffic,
         )
+        connection.frames.limit = _STRANGERS_LIMIT
         if settings.security is not None and settings.security.sasl is not None:
             connection.host = self._name_of(address)
-            connection.frames.limit = _UNAUTHENTICATED_LIMIT
         try:
             async with asyncio.timeout(patience) as timer:
                 await self._open(address, connection)
@@ -152,6 +153,7 @@ class ConnectionSetup:
                     self.alive[connection] = None
                 await self._shake_hands(connection, address)
                 await self._authenticate(connection)
+            connection.frames.limit = FRAME_LIMIT
         except TimeoutError as error:
             why = "" if self._tls_stream is None else ": the TLS handshake was not answered"
             if connection.slow_step:
@@ -235,7 +237,6 @@ class ConnectionSetup:
         security = self._settings.security
         if security is not None and security.sasl is not None:
             await security.sasl.authenticate(connection, self._settings.request_timeout)
-            connection.frames.limit = FRAME_LIMIT
 
     # The end
 

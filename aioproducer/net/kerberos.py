@@ -19,10 +19,9 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.errors import AuthenticationFailed, BrokerNotTrusted, ConfigError, CredentialsRefused, TokenUnavailable
+from aioproducer.errors import AuthenticationFailed, BrokerNotTrusted, ConfigError, CredentialsRefused, TokenUnavailable, printable
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.gssapi import Gssapi
-from aioproducer.sasl.steps import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

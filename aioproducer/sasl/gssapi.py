@@ -13,9 +13,9 @@ import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aioproducer.errors import BrokerNotTrusted
+from aioproducer.errors import BrokerNotTrusted, printable
 from aioproducer.sasl.secret_bytes import SecretBytes
-from aioproducer.sasl.steps import SlowStep, printable
+from aioproducer.sasl.steps import SlowStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable

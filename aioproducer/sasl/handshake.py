@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.errors import AuthenticationFailed, CredentialsRefused, ProtocolError, broker_error
-from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep, printable
+from aioproducer.errors import AuthenticationFailed, CredentialsRefused, ProtocolError, broker_error, printable
+from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep
 from aioproducer.wire.api import ApiKey, negotiate
 from aioproducer.wire.schema import message
 

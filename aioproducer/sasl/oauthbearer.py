@@ -11,9 +11,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.errors import CredentialsRefused, TokenUnavailable
+from aioproducer.errors import CredentialsRefused, TokenUnavailable, printable
 from aioproducer.sasl.secret_bytes import SecretBytes
-from aioproducer.sasl.steps import TokenStep, printable
+from aioproducer.sasl.steps import TokenStep
 from aioproducer.sasl_extensions import extension_fault
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.errors import BrokerNotTrusted, CredentialsRefused
+from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, printable
 from aioproducer.sasl.secret_bytes import SecretBytes
-from aioproducer.sasl.steps import printable, read_secret
+from aioproducer.sasl.steps import read_secret
 
 if TYPE_CHECKING:
     from aioproducer.sasl.steps import Exchange

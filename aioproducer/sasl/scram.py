@@ -17,10 +17,10 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import BrokerNotTrusted, CredentialsRefused
+from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, printable
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.secret_bytes import SecretBytes
-from aioproducer.sasl.steps import SlowStep, printable, read_secret
+from aioproducer.sasl.steps import SlowStep, read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

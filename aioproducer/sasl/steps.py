@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.secret_bytes import SecretBytes
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aioproducer.secret import Secret
     from aioproducer.wire.api import ApiKey
 
-__all__ = ["AskBroker", "Exchange", "Mechanism", "SlowStep", "Steps", "TokenStep", "printable", "read_secret"]
+__all__ = ["AskBroker", "Exchange", "Mechanism", "SlowStep", "Steps", "TokenStep", "read_secret"]
 
 
 class AskBroker(NamedTuple):
@@ -47,7 +47,6 @@ Exchange: TypeAlias = Generator[SecretBytes | SlowStep | TokenStep, Any, None]
 Steps: TypeAlias = Generator[AskBroker | SlowStep | TokenStep, Any, float]
 
 # Characters of a text of the broker that errors and logs may hold.
-_LONGEST: Final = 500
 
 
 class Mechanism(Protocol):
@@ -76,8 +75,3 @@ def read_secret(secret: Secret) -> Generator[SlowStep, Any, SecretBytes]:
 def _encoded(secret: Secret) -> SecretBytes:
     # the error of a strict encoder has the whole text
     return SecretBytes(secret.reveal().encode("utf-8", "surrogatepass"))
-
-
-def printable(text: str) -> str:
-    """Return a broker's text without control characters, and with 500 characters at most."""
-    return "".join(character if character.isprintable() else " " for character in text[:_LONGEST]).strip()

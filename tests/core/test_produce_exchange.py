@@ -56,6 +56,22 @@ def test_an_error_with_an_offset(offset: int) -> None:
     assert (told.error.name, told.base_offset) == ("NOT_LEADER_OR_FOLLOWER", offset)
 
 
+def test_a_brokers_texts_are_cut_and_printable() -> None:
+    """They go to logs and errors: none of them forges a line of a log, or fills memory."""
+    hostile = "bad\nERROR forged\x1b[2J" + "x" * 1000
+    each = message("Produce.response.topics.partitions.record_errors", batch_index=0, batch_index_error_message=hostile)
+    (told,) = produce_exchange.read(asked(0), saying(error_code=87, error_message=hostile, record_errors=[each])).values()
+    assert isinstance(told.error, BrokerError)
+    for text in (told.error.message, told.refused[0]):
+        assert text is not None
+        assert text.startswith("bad ERROR forged [2Jxxx")
+        assert len(text) == 500
+    each.batch_index_error_message = None
+    (told,) = produce_exchange.read(asked(0), saying(error_code=87, error_message=None, record_errors=[each])).values()
+    assert isinstance(told.error, BrokerError)
+    assert (told.error.message, told.refused) == (None, {0: None})
+
+
 def test_an_acknowledgement() -> None:
     """Its offset, and the broker's time where it stamps."""
     (told,) = produce_exchange.read(asked(0), saying(base_offset=5, log_append_time_ms=9)).values()

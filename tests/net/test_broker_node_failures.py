@@ -124,6 +124,21 @@ def test_a_handshake_that_fails_is_a_dial_that_failed(spoil: str) -> None:
     run(main())
 
 
+def test_a_handshake_with_a_large_answer_is_refused() -> None:
+    """The size alone tells: nothing of it is decoded. After the handshake, answers may be larger."""
+
+    async def main() -> None:
+        async with with_fake() as (node, cluster, _):
+            cluster.raw("ApiVersions", (256 * 1024 + 1).to_bytes(4, "big"))
+            with pytest.raises(ConnectionLost, match="a frame claims 262145 bytes, and no more than 262144 are taken"):
+                await ask(node)
+            assert (await ask(node)).decode().cluster_id == cluster.cluster_id
+            assert node.control.connection is not None
+            assert node.control.connection.frames.limit == 100 * 1024 * 1024
+
+    run(main())
+
+
 def test_a_handshake_that_hangs_is_given_up() -> None:
     """After the time that an attempt may take; the connection is closed."""
 

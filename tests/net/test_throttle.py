@@ -54,6 +54,21 @@ def test_a_shorter_time_shortens_no_longer_one(second: int, ends: float) -> None
     run(main())
 
 
+def test_the_longest_time() -> None:
+    """An answer may say 24 days. The node is asked again after five minutes."""
+
+    async def main() -> None:
+        changed: list[float] = []
+        async with running(ScriptedDialer(), on_change=lambda _: changed.append(now())) as node:
+            began = now()
+            node.throttle(2**31 - 1)
+            await asyncio.sleep(301)
+            assert changed == [pytest.approx(began + 300)]
+            assert not node.is_muted
+
+    run(main())
+
+
 @pytest.mark.parametrize("milliseconds", [0, -1, -(2**31)])
 def test_no_time_is_no_throttle(milliseconds: int) -> None:
     """Most answers say 0."""

@@ -13,6 +13,7 @@ from whole import jumping, running, turns
 from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed, ConnectionLost, DeliveryError, MetadataTimeout, Persisted
 from aioproducer.testing import FakeCluster
+from aioproducer.transaction_resolver import TransactionResolver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -292,6 +293,52 @@ async def test_a_cluster_that_moved_is_found_by_its_bootstrap_name(strategy: str
             else:
                 with pytest.raises(DeliveryError):
                     await delivery
+
+
+async def move(cluster: FakeCluster, names: Names) -> None:
+    """Give every broker another address, which the bootstrap name stands for from then on."""
+    for number, broker in cluster.brokers.items():
+        await broker.stop()
+        broker._listens_on = (f"elsewhere-{number}", 9092)
+        broker.advertise(f"elsewhere-{number}", 9092)
+    await asyncio.sleep(5)
+    for broker in cluster.brokers.values():
+        await broker.start()
+    names.names = {"kafka": ["elsewhere-1"]}
+
+
+@jumping
+async def test_a_transaction_without_records_goes_on_in_a_cluster_that_moved() -> None:
+    """KIP-899: its coordinators are looked up at the bootstrap name. No record causes a request for metadata."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders")
+        names = Names(kafka=["broker-1.memory"])
+        options: dict[str, Any] = {"dialer": cluster.network, "resolver": names, "transactional_id": "tx"}
+        async with Producer(bootstrap_servers="kafka:9092", **options) as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("orders", b"0")
+            await producer.commit_transaction()
+            await move(cluster, names)
+            began = now()
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({("orders", 0): 1}, "group")
+            await producer.commit_transaction()
+            assert now() - began < 3
+
+
+@jumping
+async def test_a_resolver_goes_on_in_a_cluster_that_moved() -> None:
+    """KIP-899: the coordinator of a group is looked up at the bootstrap name."""
+    async with FakeCluster(brokers=2, memory=True) as cluster:
+        cluster.create_topic("orders")
+        names = Names(kafka=["broker-1.memory"])
+        options: dict[str, Any] = {"dialer": cluster.network, "resolver": names}
+        async with TransactionResolver(bootstrap_servers="kafka:9092", **options) as resolver:
+            assert await resolver.committed_offset("group", "orders") is None
+            await move(cluster, names)
+            began = now()
+            assert await resolver.committed_offset("other", "orders") is None
+            assert now() - began < 5
 
 
 @jumping

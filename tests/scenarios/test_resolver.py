@@ -488,6 +488,22 @@ async def test_transactions_are_described(version: int) -> None:
         cluster.move_coordinator("one", 2)
         assert len(await resolver.describe_transactions(names)) == 3
         assert await resolver.describe_transactions([]) == []
+
+
+@pytest.mark.parametrize("at_ms", [2**63 - 1, 253_402_300_800_000])
+@jumping
+async def test_a_transaction_that_began_when_no_calendar_has_a_year_is_asked_for_again(at_ms: int) -> None:
+    """The answer is none of the protocol, as one that does not decode."""
+
+    def spoil(answer: Any) -> None:
+        answer.transaction_states[0].transaction_start_time_ms = at_ms
+
+    async with with_topic(2) as cluster, resolving(cluster) as resolver:
+        await prepared_by(cluster, "one")
+        cluster.rewrite("DescribeTransactions", spoil)
+        (told,) = await resolver.describe_transactions(["one"])
+        assert told.state == "Ongoing"
+        assert len(cluster.requests("DescribeTransactions")) == 2
         cluster.fail("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS")
         assert len(await resolver.describe_transactions(["one"])) == 1
         for wrong in ("one", [""], [5], None, 5):

@@ -315,11 +315,11 @@ async def test_dials_after_a_revocation() -> None:
 @pytest.mark.parametrize("size", [2**31 - 1, 2 * 1024 * 1024, 50_000_000])
 @jumping
 async def test_a_large_frame_before_authentication(size: int) -> None:
-    """Row 104: bounded at 1 MiB."""
+    """Row 104: bounded at 256 KiB."""
     async with secured() as cluster:
         cluster.raw("SaslAuthenticate", size.to_bytes(4, "big"), times=None)
         producer: Producer[Any, Any] = Producer(**cluster.client_options, **login(), max_block_ms=500)
-        with pytest.raises(BootstrapFailed, match=f"a frame claims {size} bytes, and no more than 1048576"):
+        with pytest.raises(BootstrapFailed, match=f"a frame claims {size} bytes, and no more than 262144"):
             await producer.start()
         await producer.stop()
 

@@ -29,6 +29,8 @@ __all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
 NO_ID: Final = bytes(16)
 # Pairs of leader and epoch that share one object. Thousands of topics have few distinct pairs.
 _VIEWS: Final = 4096
+# Characters of a host: a name of the DNS, with its last dot.
+_LONGEST_HOST: Final = 254
 
 
 class Broker(NamedTuple):
@@ -174,13 +176,18 @@ def _brokers(told: Iterable[Any], known: Mapping[int, Broker]) -> dict[int, Brok
         broker = Broker(each.node_id, each.host, each.port, each.rack)
         if broker.node_id < 0:
             continue
-        if not broker.host or not 0 < broker.port < 65_536 or brokers.setdefault(broker.node_id, broker)[:3] != broker[:3]:
+        if not _is_usable(broker) or brokers.setdefault(broker.node_id, broker)[:3] != broker[:3]:
             doubtful.add(broker.node_id)
     for node_id in doubtful:
         brokers.pop(node_id, None)
         if node_id in known:
             brokers[node_id] = known[node_id]
     return brokers
+
+
+def _is_usable(broker: Broker) -> bool:
+    """Return whether a broker's address may be dialled. A host that no name can be could fill logs, or forge their lines."""
+    return 0 < len(broker.host) <= _LONGEST_HOST and broker.host.isprintable() and 0 < broker.port < 65_536
 
 
 def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *, has_epochs: bool) -> Steps[TopicView]:

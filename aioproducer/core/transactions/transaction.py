@@ -223,9 +223,12 @@ class Transaction:
             for partition in request.partitions:
                 self.pending.pop(partition, None)
         elif request.rpc in (Rpc.COMMIT, Rpc.ABORT):
-            if identity != NO_IDENTITY:
+            if _is_newer(identity, self.identity):
                 self.identity = identity
                 self._needs_renewal = False
+            # In version 2, each transaction has an epoch of its own. Records under an old one could become part of the one that has ended.
+            elif self.version > 1:
+                self._needs_renewal = True
             self._finish()
         elif request.offsets is not None:
             self._is_begun = True
@@ -348,6 +351,11 @@ def _course_now(course: Course, state: State, *, can_renew: bool) -> Course:
     if state is State.INITIALIZING and course < Course.FATAL:
         return Course.RESET
     return Course.FATAL if course is Course.RESET else course
+
+
+def _is_newer(identity: ProducerIdAndEpoch, known: ProducerIdAndEpoch) -> bool:
+    """Return whether an answer has the identity of the next transaction: another producer id, or a higher epoch."""
+    return identity != NO_IDENTITY and (identity.producer_id != known.producer_id or identity.epoch > known.epoch)
 
 
 def _version_of(level: int | None, before: int) -> int:

@@ -56,6 +56,10 @@ class Views:
         routing = self._partition_queues.routings.get(topic)
         return routing.queues[number] if routing is not None and 0 <= number < len(routing.queues) else None
 
+    def has(self, queue: PartitionQueue) -> bool:
+        """Return False for a partition that its topic no longer has. A breaker could not mute it, and is not told of its last batches."""
+        return self.find(name_of(queue)) is queue
+
     def _node_ids(self) -> Iterable[int]:
         return (node.broker.node_id for node in self._cluster.nodes)
 

@@ -110,9 +110,9 @@ class ProducerCircuitBreakManager:
 
     def on_send(self, batch: ProducerBatch) -> float:
         """Return 0 if a batch may be drained, or the time at which to ask again."""
-        if self.is_closed:
-            return 0.0
         queue = batch.queue
+        if self.is_closed or not self._views.has(queue):
+            return 0.0
         # This batch is the probe of a partition that had none.
         if queue.circuit is not None and not queue.is_avoided:
             self._partition_queues.availability.avoid(queue)
@@ -176,6 +176,8 @@ class ProducerCircuitBreakManager:
                 self._tell_breaker(queue, _waiting(queue), error)
 
     def _tell_breaker(self, queue: PartitionQueue, records: int, error: Exception | None) -> None:
+        if not self._views.has(queue):
+            return
         self._cause = error
         if self._guarded("on_complete", False, self._on_complete, self._status(queue, records), name_of(queue), error):
             self._turn()

@@ -60,6 +60,8 @@ _FIRST_WITH_MUTING: Final = 6
 # In older versions, the leader epochs are not reliable (KAFKA-9212).
 _FIRST_WITH_EPOCHS: Final = 9
 _REBOOTSTRAP_REQUIRED: Final = 129
+# Brokers of one answer. Each gets a node, which takes 30 us; Kafka's largest clusters have about a thousand.
+_MOST_BROKERS: Final = 10_000
 
 
 class MetadataUser(Protocol):
@@ -359,9 +361,11 @@ class MetadataUpdater:
             await self._breathe()
 
     def _check(self, node: BrokerNode, decoded: Any) -> None:
-        """Apply the brokers of an answer. Raises if the answer cannot be used: an error, another cluster, or no brokers."""
+        """Apply the brokers of an answer. Raises if the answer cannot be used: an error, another cluster, no brokers or too many."""
         if decoded.error_code:
             raise broker_error(decoded.error_code)
+        if len(decoded.brokers) > _MOST_BROKERS:
+            raise ProtocolError(f"{node.where} names {len(decoded.brokers)} brokers, and no more than {_MOST_BROKERS} are taken")
         if not self.view.is_of(decoded.cluster_id):
             change = f"{node.where} belongs to cluster {decoded.cluster_id!r}, not {self.view.cluster_id!r}"
             # The address of a known broker belongs to another cluster now. Only the bootstrap servers decide on the cluster.

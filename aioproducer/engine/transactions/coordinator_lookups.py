@@ -117,9 +117,7 @@ class CoordinatorLookups:
 
     async def _ask(self, key_type: int, keys: list[Coordinator]) -> list[Coordinator]:
         """Ask a broker for as many keys as one request has. Returns the keys that are left."""
-        node = next(iter(self._cluster.candidates()), None)
-        if node is None:
-            raise ConnectionLost("no broker can be asked")
+        node = await self._cluster.reach(PATIENCE)
         asked = [at.key for at in islice(keys, _MOST)]
         answer = await node.call(
             ApiKey.FIND_COORDINATOR,

@@ -138,13 +138,11 @@ class ProducerIds:
             return
         answer = await node.call(ApiKey.INIT_PRODUCER_ID, _request, timeout=self._request_timeout, patience=_PATIENCE)
         try:
-            decoded = answer.decode()
+            identity = _granted(node.where, answer.decode())
         except ProtocolError as error:
             node.control.distrust(error)
             raise
-        if decoded.error_code:
-            raise _explained(broker_error(decoded.error_code))
-        self._sender.identify(ProducerIdAndEpoch(decoded.producer_id, decoded.producer_epoch))
+        self._sender.identify(identity)
 
     async def _on_trouble(self, error: KafkaError) -> None:
         self._idempotence.note(error)
@@ -158,6 +156,16 @@ class ProducerIds:
 
 def _request(_version: int) -> Any:
     return message("InitProducerId.request", transactional_id=None, transaction_timeout_ms=_NO_LIMIT, producer_id=-1, producer_epoch=-1)
+
+
+def _granted(where: str, answer: Any) -> ProducerIdAndEpoch:
+    """Return the producer id and epoch of an answer. Raises its error, or ProtocolError if no broker may grant them."""
+    if answer.error_code:
+        raise _explained(broker_error(answer.error_code))
+    identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+    if not identity.is_granted:
+        raise ProtocolError(f"{where} granted producer id {identity.producer_id} with epoch {identity.epoch}")
+    return identity
 
 
 def _is_passing(error: KafkaError) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction_errors import Rpc
-from aioproducer.errors import broker_error
+from aioproducer.errors import broker_error, printable
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -152,7 +152,7 @@ def _found(version: int, answer: Any, request: Request) -> TransactionResponse:
         return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")})
     if found.error_code:
         place = "" if request.at.key_type else f"group {request.at.key!r}"
-        return TransactionResponse({place: broker_error(found.error_code, found.error_message)})
+        return TransactionResponse({place: broker_error(found.error_code, printable(found.error_message or "") or None)})
     return TransactionResponse({}, coordinator=(found.node_id, found.host, found.port))
 
 
@@ -162,10 +162,14 @@ def _done(request: Request, answer: Any) -> TransactionResponse:
     if answer.error_code:
         place = f"group {request.group_id!r}" if request.rpc is Rpc.ADD_OFFSETS else ""
         return TransactionResponse({place: broker_error(answer.error_code)})
-    has_identity = request.rpc is not Rpc.ADD_OFFSETS and answer.producer_id >= 0
-    if request.rpc is Rpc.INIT and not has_identity:
-        return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id")})
-    return TransactionResponse({}, ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch) if has_identity else NO_IDENTITY)
+    if request.rpc is Rpc.ADD_OFFSETS:
+        return TransactionResponse({})
+    identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+    if identity.is_granted:
+        return TransactionResponse({}, identity)
+    if request.rpc is Rpc.INIT:
+        return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id and epoch")})
+    return TransactionResponse({})
 
 
 def _of_partitions(request: Request, answer: Any) -> dict[str, BrokerError]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.transactions.transaction_state import Coordinator
 from aioproducer.engine.transactions.coordinator_calls import Exchange
-from aioproducer.errors import broker_error
+from aioproducer.errors import ProtocolError, broker_error
 from aioproducer.model import TopicPartition, TransactionDescription, TransactionListing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -94,6 +94,14 @@ def _read_descriptions(names: list[str], answer: Any) -> list[TransactionDescrip
     return [_description(told[name]) for name in names if not told[name].error_code]
 
 
+def _time(at_ms: int) -> datetime:
+    """Return a time of an answer. Raises ProtocolError for one that no calendar has, far from all times that a clock may tell."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise ProtocolError(f"a transaction began {at_ms} ms after 1970") from error
+
+
 def _description(each: Any) -> TransactionDescription:
     started_ms = each.transaction_start_time_ms
     return TransactionDescription(
@@ -101,7 +109,7 @@ def _description(each: Any) -> TransactionDescription:
         each.producer_id,
         each.producer_epoch,
         each.transaction_state,
-        datetime.fromtimestamp(started_ms / 1000, UTC) if started_ms >= 0 else None,
+        _time(started_ms) if started_ms >= 0 else None,
         each.transaction_timeout_ms,
         tuple(TopicPartition(topic.topic, partition) for topic in each.topics for partition in sorted(topic.partitions)),
     )

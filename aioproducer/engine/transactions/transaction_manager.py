@@ -329,12 +329,12 @@ class TransactionManager:
 
     async def _reach(self, request: Request) -> BrokerNode:
         """Return the node to send a request to, after its control connection is made."""
-        cluster, node_id = self._cluster, self.transaction.coordinators.get(request.at, -1)
-        node = cluster.node(node_id)
         if request.rpc is Rpc.FIND_COORDINATOR:
-            node = next(iter(cluster.candidates()), None)
+            return await self._cluster.reach(_PATIENCE)
+        node_id = self.transaction.coordinators[request.at]
+        node = self._cluster.node(node_id)
         if node is None:
-            raise ConnectionLost("no broker can be asked" if node_id < 0 else f"broker {node_id}, the coordinator, is gone")
+            raise ConnectionLost(f"broker {node_id}, the coordinator, is gone")
         await node.control.connected(_PATIENCE)
         return node
 

@@ -100,7 +100,18 @@ def test_an_answer_without_brokers_is_one_of_a_broker_that_is_starting() -> None
 
 
 @pytest.mark.parametrize(
-    "useless", [broker(1, port=0), broker(1, port=-1), broker(1, port=65_536), broker(1, host=""), broker(-1), broker(-2)], ids=str
+    "useless",
+    [
+        broker(1, port=0),
+        broker(1, port=-1),
+        broker(1, port=65_536),
+        broker(1, host=""),
+        broker(1, host="h" * 255),
+        broker(1, host="h:1\nERROR forged"),
+        broker(-1),
+        broker(-2),
+    ],
+    ids=str,
 )
 def test_a_broker_without_an_address_or_number_is_none(useless: Any) -> None:
     """The client could not connect to such a broker. Negative ids belong to the bootstrap addresses."""

@@ -620,6 +620,19 @@ def test_version_2_has_its_epoch_already() -> None:
     assert (one.state, one.identity, one.due()) == (State.READY, ProducerIdAndEpoch(7, 1), None)
 
 
+@pytest.mark.parametrize("start", [committing, aborting])
+@pytest.mark.parametrize("identity", [NO_IDENTITY, FIRST, FIRST._replace(epoch=FIRST.epoch - 1)])
+def test_an_end_of_version_2_without_a_newer_epoch(start: Callable[[], Transaction], identity: ProducerIdAndEpoch) -> None:
+    """Under the old epoch, records of the next transaction could become part of the one before (KIP-890): a new one is asked for."""
+    one = start()
+    request = one.due()
+    assert request is not None
+    one.done(request, identity)
+    assert (one.identity, due(one, Rpc.INIT).rpc) == (FIRST, Rpc.INIT)
+    one.granted(ProducerIdAndEpoch(7, 1), 5)
+    assert one.state is State.READY
+
+
 def test_a_plain_end_of_version_1_keeps_the_epoch() -> None:
     one = committing(1)
     one.done(due(one, Rpc.COMMIT))

@@ -673,6 +673,7 @@ class Own:
         self.holds = 0
         self.raises = False
         self.is_closed = False
+        self.mutes = False
         self.completed: list[tuple[int, str]] = []
         self.contexts: list[tuple[int, int, int, int, bool, int]] = []
 
@@ -703,6 +704,8 @@ class Own:
         if self.raises:
             raise RuntimeError("a bug of the user's")
         self.completed.append((partition.partition, type(error).__name__))
+        if self.mutes and error is not None:
+            self.manager.mute(partition)
         return context.records > 1_000_000
 
     def close(self) -> None:
@@ -725,6 +728,26 @@ async def test_a_breaker_of_the_users_own_is_asked_and_told_for_each_batch() -> 
         assert [(one[0], one[1]) for one in own.contexts] == [(0, 1), (1, 1), (1, 1)]
         assert all(1000 < one[3] < 3000 and not one[4] for one in own.contexts)
     assert own.is_closed
+
+
+@jumping
+async def test_the_breaker_is_not_told_of_a_partition_that_its_topic_no_longer_has(caplog: pytest.LogCaptureFixture) -> None:
+    """A topic is created again with fewer partitions while a batch is in flight. A breaker that muted its partition would get UsageError."""
+    own = Own()
+    own.mutes = True
+    async with four(circuit_breaker_class=own) as (cluster, producer, _):
+        hang = cluster.hang("Produce", partition=BAD)
+        delivery = await producer.send("orders", b"v", partition=BAD)
+        await hang.reached()
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", partitions=1)
+        await producer.send_and_wait("orders", b"v", partition=0)
+        own.completed.clear()
+        hang.release()
+        with pytest.raises(DeliveryError):
+            await delivery
+        assert BAD not in [partition for partition, _ in own.completed]
+    assert "raised UsageError" not in caplog.text
 
 
 @jumping

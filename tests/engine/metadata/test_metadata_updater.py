@@ -447,6 +447,24 @@ def test_a_broker_that_throttles_is_left_alone() -> None:
     run(main())
 
 
+def test_an_answer_with_far_too_many_brokers_is_refused() -> None:
+    """Each would get a node. The next broker is asked, and the known ones stay."""
+
+    def spoil(answer: Any) -> None:
+        stranger = answer.brokers[0]
+        answer.brokers = [message("Metadata.response.brokers", node_id=at, host=stranger.host, port=stranger.port) for at in range(10_001)]
+
+    async def main() -> None:
+        async with with_fake(brokers=2) as (table, fake):
+            fake.rewrite("Metadata", spoil)
+            table.want("t")
+            await settle()
+            assert table.names() == ["t"]
+            assert sorted(table.updater.view.brokers) == [node.broker.node_id for node in table.cluster.nodes] == [1, 2]
+
+    run(main())
+
+
 def test_an_old_broker_throttles_by_itself() -> None:
     """Before v6 it waited before it answered."""
 

@@ -109,6 +109,23 @@ def test_an_id_that_is_refused_fails_what_waits_until_the_next_batch() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-2, 12), (0, -1), (-(2**63), -(2**15))])
+def test_an_id_that_no_broker_may_grant_is_asked_for_again(producer_id: int, epoch: int) -> None:
+    """A broker takes batches with a negative producer id for those of a producer without idempotence, and appends each copy."""
+
+    def spoil(answer: Any) -> None:
+        answer.producer_id, answer.producer_epoch = producer_id, epoch
+
+    async def main() -> None:
+        async with asking() as (asker, fake):
+            fake.rewrite("InitProducerId", spoil)
+            await asyncio.sleep(1)
+            assert [each.is_granted for each in asker.granted] == [True]
+            assert len(fake.requests("InitProducerId")) == 2
+
+    run(main())
+
+
 def test_the_next_broker_is_asked_where_one_cannot_be_reached() -> None:
     async def main() -> None:
         async with asking(brokers=2) as (asker, fake):

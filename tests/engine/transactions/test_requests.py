@@ -161,9 +161,13 @@ def test_an_identity() -> None:
     assert read(request(Rpc.ADD_OFFSETS), 3, answered(Rpc.ADD_OFFSETS)) == TransactionResponse({})
 
 
-def test_an_id_that_is_none_is_asked_for_again() -> None:
-    told = read(request(Rpc.INIT), 4, answered(Rpc.INIT))
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, -1), (9, -1), (-2, 5)])
+def test_an_id_that_is_none_is_asked_for_again(producer_id: int, epoch: int) -> None:
+    """Neither a producer id nor an epoch is negative."""
+    told = read(request(Rpc.INIT), 4, answered(Rpc.INIT, producer_id=producer_id, producer_epoch=epoch))
     assert told.errors[""].name == "COORDINATOR_NOT_AVAILABLE"
+    told = read(request(Rpc.COMMIT), 5, answered(Rpc.COMMIT, producer_id=producer_id, producer_epoch=epoch))
+    assert told == TransactionResponse({})
 
 
 @pytest.mark.parametrize("rpc", [Rpc.INIT, Rpc.ADD_OFFSETS, Rpc.COMMIT, Rpc.ABORT])
