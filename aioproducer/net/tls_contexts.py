@@ -24,6 +24,7 @@ from aioproducer.net.certificate_validity import ends_at
 from aioproducer.net.cipher_suites import openssl_ciphers
 from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12
+from aioproducer.net.task_cancellation import is_cancelled
 from aioproducer.net.tls import HandshakeTurns
 from aioproducer.store_types import type_of
 
@@ -149,7 +150,9 @@ async def _asked(function: Callable[[], Any]) -> ssl.SSLContext:
             context = await in_daemon_thread(function, "tls-context")
             if inspect.isawaitable(context):
                 context = await context
-    except Exception as error:  # noqa: BLE001
+    except (Exception, asyncio.CancelledError) as error:
+        if is_cancelled():
+            raise
         raise ConfigError(f"the function given as ssl_context raised {type(error).__name__}") from None
     if not isinstance(context, ssl.SSLContext):
         raise ConfigError(f"the function given as ssl_context returned {type(context).__name__}, not an ssl.SSLContext")
