@@ -30,6 +30,7 @@ __all__ = [
     "json_serializer",
     "mistyped",
     "serialize",
+    "stale_failure",
     "string_serializer",
 ]
 
@@ -171,6 +172,13 @@ def mistyped(what: str, kind: type, topic: str, value: object) -> SerializationE
 def failure(what: str, topic: str, value: object, error: BaseException) -> SerializationError:
     """Return the error of a serializer that raised."""
     return SerializationError(f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}")
+
+
+def stale_failure(topic: str, encoder: object, error: BaseException) -> SerializationError:
+    """Return the error of an encoder whose `is_stale` raised."""
+    return SerializationError(
+        f"`is_stale` of the encoder {type(encoder).__name__} raised {type(error).__name__}{_place(error)} for {topic!r}"
+    )
 
 
 def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) -> tuple[bytes, Headers]:
