@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from weakref import WeakSet
 from aioproducer.engine.dropped_producer import DroppedProducer, warn
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.errors import KafkaError, ProducerClosed
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.transport import close_socket
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shutdown", "trouble"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 # The least time for which a stop waits for `on_failed`. With the default `close_timeout_ms`, both are less than the 30 s that Kubernetes grants.
 _HAND_OUT_SECONDS: Final = 5.0
 

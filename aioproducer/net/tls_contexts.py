@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import ssl
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.certificate_validity import ends_at
 from aioproducer.net.cipher_suites import openssl_ciphers
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TlsContexts", "TlsSettings", "make_context"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 

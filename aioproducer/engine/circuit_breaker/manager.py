@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import heapq
 import inspect
-import logging
 from collections import OrderedDict
 from functools import partial
 from itertools import count
@@ -24,6 +23,7 @@ from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.engine.circuit_breaker.control import CircuitControl
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.model import CircuitEvent, CircuitState
 from aioproducer.option_kinds import USER_FAILURES
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerCircuitBreakManager"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 _PREFIX: Final = "circuit_breaker_"
 # Seconds until the breaker is asked again about a batch that it holds back.
 _HELD: Final = 0.1
