@@ -117,10 +117,13 @@ class ProducerInterceptors:
             changed = self._call(name, method, record)
             if changed is None:
                 continue
-            if isinstance(changed, ProducerRecord):
+            try:
+                if not isinstance(changed, ProducerRecord):
+                    raise UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None")
                 record = _with_headers(changed)
-            else:
-                self._tell(name, UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None"))
+            # Headers may be an object of any class.
+            except USER_FAILURES as error:
+                self._tell(name, error)
         return record
 
     def _on_refused(self, record: ProducerRecord, error: BaseException | None) -> None:

@@ -728,8 +728,9 @@ async def test_a_breaker_whose_answer_has_no_truth_value_harms_nobody() -> None:
     """As one that raises."""
     own = Own()
     own.on_send = own.on_complete = lambda *_told: NoTruth()  # type: ignore[assignment, method-assign, return-value]
-    async with four(circuit_breaker_class=own) as (_, producer, _):
+    async with four(circuit_breaker_class=own) as (cluster, producer, _):
         await asyncio.gather(*[producer.send_and_wait("orders", b"v", partition=0) for _ in range(10)])
+        assert len(cluster.values("orders", 0)) == 10
 
 
 class EndOfLoop(BaseException):
