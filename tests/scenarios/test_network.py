@@ -461,3 +461,46 @@ async def test_an_address_whose_dial_fails_in_any_way_is_followed_by_the_next_on
         async with Producer(bootstrap_servers=address, dialer=Proxy(), resolver=names) as producer:
             assert dialled[:2] == names.names["boot"]
             await producer.send_and_wait("orders", b"v")
+
+
+class UnwritableStream:
+    """A stream of a user's dialer whose `writelines` raises once."""
+
+    def __init__(self, stream: Any, errors: list[BaseException]) -> None:
+        self._stream = stream
+        self._errors = errors
+
+    def writelines(self, buffers: Any) -> None:
+        if self._errors:
+            raise self._errors.pop()
+        self._stream.writelines(buffers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@pytest.mark.parametrize("acks", ["all", "0"])
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), OSError(), RuntimeError("the handle is closed")], ids=repr)
+@jumping
+async def test_a_stream_that_cannot_be_written_is_a_lost_connection(error: BaseException, acks: Any) -> None:
+    """The producer connects anew and sends the batch again. It failed for good, or the batches hung until `delivery_timeout_ms`."""
+    errors: list[BaseException] = []
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+
+        class Dialer:
+            async def dial(self, host: str, port: int, receiver: Any) -> Any:
+                protocol = receiver()
+                made = protocol.connection_made
+                protocol.connection_made = lambda stream: made(UnwritableStream(stream, errors))
+                return await cluster.network.dial(host, port, lambda: protocol)
+
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, dialer=Dialer(), acks=acks) as producer:
+            await producer.send_and_wait("orders", b"1")
+            began = now()
+            errors.append(error)
+            await producer.send_and_wait("orders", b"2")
+            assert errors == []
+            await producer.send_and_wait("orders", b"3")
+            assert now() - began < 1
+        assert cluster.values("orders") == [b"1", b"2", b"3"]
