@@ -40,11 +40,13 @@ class Shutdown:
     Attributes:
         is_open: records may be sent.
         failure: the exception that failed the producer; None: it has not failed.
+        on_failure: called when the producer fails.
     """
 
     def __init__(self, config: ProducerConfig, parts: EngineParts, from_thread: ThreadBridge, forget: Callable[[], None]) -> None:
         self.is_open: bool = False
         self.failure: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None
         self._config = config
         self._parts = parts
         self._from_thread = from_thread
@@ -172,6 +174,7 @@ class Shutdown:
         if os.getpid() != self._pid:
             return
         self.failure = error
+        self.on_failure()
         self._events.tell("producer-failed", cause=repr(error))
         # `asyncio.run` cancels all tasks at its end. A later call of the producer raises this error.
         if not isinstance(error, asyncio.CancelledError):
