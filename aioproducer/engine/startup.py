@@ -53,10 +53,7 @@ class Startup:
                 raise ProducerClosed(_STOPPED_EARLY)
         except BaseException as error:
             await self._shutdown.end(ProducerClosed("the producer did not start"))
-            # The TimeoutError is that of `_scope`.
-            failure = self._shutdown.failure
-            if isinstance(error, TimeoutError) and (self._is_stopped or failure is not None):
-                raise ProducerClosed(_STOPPED_EARLY if failure is None else f"the producer failed: {failure!r}") from (failure or error)
+            self._raise_if_given_up(error)
             raise
         finally:
             # It keeps the task, and the task keeps its result, which may be the producer: nothing would ever collect that one.
@@ -90,6 +87,12 @@ class Startup:
             self._is_stopped = True
             self._give_up()
         await self._ended.wait()
+
+    def _raise_if_given_up(self, error: BaseException) -> None:
+        """Raise ProducerClosed if `error` is the TimeoutError of `_scope`, which `_give_up` ended."""
+        failure = self._shutdown.failure
+        if isinstance(error, TimeoutError) and (self._is_stopped or failure is not None):
+            raise ProducerClosed(_STOPPED_EARLY if failure is None else f"the producer failed: {failure!r}") from (failure or error)
 
     def _give_up(self) -> None:
         """End the wait of `run`."""
