@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.errors import SerializationError
-from aioproducer.option_kinds import is_coroutine_function
-from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, failure, serialize
+from aioproducer.option_kinds import USER_FAILURES, is_coroutine_function
+from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, failure, serialize, stale_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +72,12 @@ class Encoding:
         return " and ".join(f"{what}_serializer {type(given).__name__}" for what, given in parts if given is not None)
 
     def is_current(self) -> bool:
-        """Return whether records can be encoded now: the encoders are prepared, and none of them is stale."""
-        if self.is_prepared and self.is_two_phase and any(map(_is_stale, self._encoders)):
+        """Return whether records can be encoded now: the encoders are prepared, and none of them is stale.
+
+        Raises:
+            SerializationError: an encoder's `is_stale` failed.
+        """
+        if self.is_prepared and self.is_two_phase and any(map(_is_stale, repeat(self.topic), self._encoders)):
             self.is_prepared, self.fast = False, None
         return self.is_prepared
 
@@ -133,9 +138,12 @@ class Encoding:
         return f"<Encoding for {self.topic!r}{'' if self.is_prepared else ': not prepared'}>"
 
 
-def _is_stale(encoder: Encoder[Any]) -> bool:
-    ask: Callable[[], bool] | None = getattr(encoder, "is_stale", None)
-    return ask is not None and bool(ask())
+def _is_stale(topic: str, encoder: Encoder[Any]) -> bool:
+    try:
+        ask: Callable[[], bool] | None = getattr(encoder, "is_stale", None)
+        return ask is not None and bool(ask())
+    except USER_FAILURES as error:
+        raise stale_failure(topic, encoder, error) from error
 
 
 class Encodings:

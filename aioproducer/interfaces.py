@@ -101,7 +101,10 @@ class Encoder(Protocol[T_contra]):
         """
 
     def is_stale(self) -> bool:
-        """Return whether the serializer is to be prepared again before the next record. The producer asks for each record."""
+        """Return whether the serializer is to be prepared again before the next record. The producer asks for each record.
+
+        If it raises, the caller of `send` gets a `SerializationError`.
+        """
 
 
 @runtime_checkable

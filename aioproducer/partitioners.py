@@ -89,9 +89,9 @@ def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None,
     """
     try:
         chosen = function(topic, key, value, partitions, available)
+        partition = exact_int(chosen)
     except USER_FAILURES as error:
         raise UsageError(f"the partitioner raised {type(error).__name__} for {topic!r}") from error
-    partition = exact_int(chosen)
     if partition is None or not 0 <= partition < partitions:
         if inspect.iscoroutine(chosen):
             chosen.close()

@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from aioproducer.encoding import BYTES, Encoding, Encodings
-from aioproducer.errors import RecordTooLarge, UsageError
+from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, UsageError
 from aioproducer.model import Record
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.number_conversion import exact_int, shown
+from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.records.record_batch import NO_HEADERS, OVERHEAD, encode_headers, size_limit
 from aioproducer.serializers import as_bytes
 from aioproducer.timestamp_conversion import timestamp_of
@@ -200,16 +201,24 @@ class RecordValidation(Generic[R_co]):
 
     def _encoded(self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding) -> tuple[bytes | None, bytes | None, bytes, int]:
         """Return the bytes of value, key and headers, and the most bytes that the record takes in a batch."""
-        if encoding is not BYTES:
-            value, key, headers = encoding.encode(topic, value, key, headers, self._call)
-        else:
-            if key is not None and type(key) is not bytes:
-                key = as_bytes("key", topic, key)
-            if value is not None and type(value) is not bytes:
-                value = as_bytes("value", topic, value)
-        if headers:
-            _check_format(self._config)
-        encoded = encode_headers(headers) if headers else NO_HEADERS
+        try:
+            if encoding is not BYTES:
+                value, key, headers = encoding.encode(topic, value, key, headers, self._call)
+            else:
+                if key is not None and type(key) is not bytes:
+                    key = as_bytes("key", topic, key)
+                if value is not None and type(value) is not bytes:
+                    value = as_bytes("value", topic, value)
+            if headers:
+                _check_format(self._config)
+            encoded = encode_headers(headers) if headers else NO_HEADERS
+        except KafkaError:
+            raise
+        # The values are the user's, of any class. Where a record waited, the loop calls this: another error would fail the producer.
+        except USER_FAILURES as error:
+            raise SerializationError(
+                f"the value, key or headers for {topic!r} raised {type(error).__name__} when they were read"
+            ) from error
         size = size_limit(key, value, encoded)
         self.size(topic, size)
         return value, key, encoded, size - OVERHEAD

@@ -30,6 +30,7 @@ __all__ = [
     "json_serializer",
     "mistyped",
     "serialize",
+    "stale_failure",
     "string_serializer",
 ]
 
@@ -156,11 +157,19 @@ def as_bytes(what: str, topic: str, value: Any) -> bytes:
     if type(value) is bytes:
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
-        # A subclass might return bytes of its own kind, with a length of their own.
-        return bytes(memoryview(value))
+        return _copied(what, topic, value)
     raise SerializationError(
         f"{what} for {topic!r} is {type(value).__name__}, not bytes: encode it, or give the producer a {what}_serializer"
     )
+
+
+def _copied(what: str, topic: str, buffer: Any) -> bytes:
+    try:
+        # A subclass might return bytes of its own kind, with a length of their own.
+        return bytes(memoryview(buffer))
+    # A memoryview was released, as that of a `with` block is at its end.
+    except ValueError as error:
+        raise SerializationError(f"{what} for {topic!r} is a {type(buffer).__name__} that cannot be read: {error}") from error
 
 
 def mistyped(what: str, kind: type, topic: str, value: object) -> SerializationError:
@@ -173,6 +182,13 @@ def failure(what: str, topic: str, value: object, error: BaseException) -> Seria
     return SerializationError(f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}")
 
 
+def stale_failure(topic: str, encoder: object, error: BaseException) -> SerializationError:
+    """Return the error of an encoder whose `is_stale` raised."""
+    return SerializationError(
+        f"`is_stale` of the encoder {type(encoder).__name__} raised {type(error).__name__}{_place(error)} for {topic!r}"
+    )
+
+
 def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) -> tuple[bytes, Headers]:
     """Return the bytes and headers of what a serializer returned, if that is not bytes.
 
@@ -182,7 +198,7 @@ def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) ->
     if shape == WITH_HEADERS and isinstance(encoded, tuple) and len(encoded) == _WITH_HEADERS_LENGTH:
         encoded, headers = encoded
     if isinstance(encoded, (bytes, bytearray, memoryview)):
-        return bytes(memoryview(encoded)), headers
+        return _copied(what, topic, encoded), headers
     if inspect.iscoroutine(encoded):
         encoded.close()
     advice = ": await in your code, before `send`" if inspect.isawaitable(encoded) or inspect.isasyncgen(encoded) else ""

@@ -11,8 +11,9 @@ In each case one warning of the logger `aioproducer` says how many records could
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
+
+from aioproducer.guarded_log import GuardedLog
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DroppedProducer", "warn"]
 
-_log = logging.getLogger("aioproducer")
+_log = GuardedLog("aioproducer")
 
 
 class DroppedProducer:

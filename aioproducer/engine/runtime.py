@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from aioproducer.engine.startup import Startup
 from aioproducer.engine.tasks import fork_safety
 from aioproducer.engine.wiring import wire
 from aioproducer.errors import ProducerClosed, UsageError
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.settings import net_settings
 from aioproducer.net.transport import disown
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 _ELSEWHERE: Final = "the producer belongs to another event loop; make one in this loop"
 _OTHER_THREAD: Final = (
     f"{_ELSEWHERE}. As another thread runs that loop, send by `producer.from_thread`, "

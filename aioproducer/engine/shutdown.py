@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from weakref import WeakSet
 from aioproducer.engine.dropped_producer import DroppedProducer, warn
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.errors import KafkaError, ProducerClosed
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.transport import close_socket
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shutdown", "trouble"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 # The least time for which a stop waits for `on_failed`. With the default `close_timeout_ms`, both are less than the 30 s that Kubernetes grants.
 _HAND_OUT_SECONDS: Final = 5.0
 
@@ -40,11 +40,13 @@ class Shutdown:
     Attributes:
         is_open: records may be sent.
         failure: the exception that failed the producer; None: it has not failed.
+        on_failure: called when the producer fails.
     """
 
     def __init__(self, config: ProducerConfig, parts: EngineParts, from_thread: ThreadBridge, forget: Callable[[], None]) -> None:
         self.is_open: bool = False
         self.failure: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None
         self._config = config
         self._parts = parts
         self._from_thread = from_thread
@@ -172,6 +174,7 @@ class Shutdown:
         if os.getpid() != self._pid:
             return
         self.failure = error
+        self.on_failure()
         self._events.tell("producer-failed", cause=repr(error))
         # `asyncio.run` cancels all tasks at its end. A later call of the producer raises this error.
         if not isinstance(error, asyncio.CancelledError):

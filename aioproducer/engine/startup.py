@@ -36,6 +36,7 @@ class Startup:
         self._is_stopped = False
         self._ended = asyncio.Event()
         self._scope: asyncio.Timeout | None = asyncio.timeout(None)
+        shutdown.on_failure = self._give_up
 
     async def run(self, *, wait: bool) -> None:
         """Start the tasks and wait for the first metadata and the producer id. Without `wait`, tasks wait for them.
@@ -52,9 +53,7 @@ class Startup:
                 raise ProducerClosed(_STOPPED_EARLY)
         except BaseException as error:
             await self._shutdown.end(ProducerClosed("the producer did not start"))
-            # The TimeoutError is that of `_scope`.
-            if self._is_stopped and isinstance(error, TimeoutError):
-                raise ProducerClosed(_STOPPED_EARLY) from error
+            self._raise_if_given_up(error)
             raise
         finally:
             # It keeps the task, and the task keeps its result, which may be the producer: nothing would ever collect that one.
@@ -86,11 +85,21 @@ class Startup:
         """End the start that runs, which then raises ProducerClosed. Returns once no task or connection of it is left."""
         if not self._is_stopped:
             self._is_stopped = True
-            # RuntimeError: `run` has failed by itself and is ending.
-            with contextlib.suppress(RuntimeError):
-                if self._scope is not None:
-                    self._scope.reschedule(self._loop.time())
+            self._give_up()
         await self._ended.wait()
+
+    def _raise_if_given_up(self, error: BaseException) -> None:
+        """Raise ProducerClosed if `error` is the TimeoutError of `_scope`, which `_give_up` ended."""
+        failure = self._shutdown.failure
+        if isinstance(error, TimeoutError) and (self._is_stopped or failure is not None):
+            raise ProducerClosed(_STOPPED_EARLY if failure is None else f"the producer failed: {failure!r}") from (failure or error)
+
+    def _give_up(self) -> None:
+        """End the wait of `run`."""
+        # RuntimeError: `run` has failed by itself and is ending.
+        with contextlib.suppress(RuntimeError):
+            if self._scope is not None:
+                self._scope.reschedule(self._loop.time())
 
     @property
     def has_ended(self) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TokenUnavailable, TransportError
 from aioproducer.net.connection_setup import ConnectionSetup
+from aioproducer.net.task_cancellation import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -208,7 +209,10 @@ class BrokerConnection:
         """Make one attempt. Returns the error, or None after a success."""
         try:
             connection = await self._attempt()
-        except Exception as error:  # noqa: BLE001  (a resolver or dialer of the user's may raise anything: no broker is worth the producer)
+        # A resolver or dialer of the user's may raise anything: no broker is worth the producer.
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled():
+                raise
             explained = _explained(error, self._broker)
             if _is_refusal(explained):
                 self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=False)
@@ -356,7 +360,7 @@ def _is_refusal(error: TransportError) -> bool:
     return isinstance(error, AuthenticationFailed) and not isinstance(error, TokenUnavailable)
 
 
-def _explained(error: Exception, broker: Broker) -> TransportError:
+def _explained(error: BaseException, broker: Broker) -> TransportError:
     where = f"{broker.host}:{broker.port}"
     text = str(error) or type(error).__name__
     if not text.startswith(where):

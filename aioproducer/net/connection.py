@@ -258,7 +258,7 @@ class Connection:
             self.held.add(partial(self.send_unanswered, key, version, body, on_written), on_written)
             return
         self._put(key, version, body)
-        if self.is_paused:
+        if self.is_paused or self.cause is not None:
             self._unanswered.append(on_written)
         else:
             self._loop.call_soon(self._call, on_written, None)
@@ -320,7 +320,14 @@ class Connection:
         self.used_at = self._loop.time()
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_LIMIT
         request = encode_request(key, version, self._correlation_id, self._client_id, body)
-        self._write(request)
+        try:
+            self._write(request)
+        # A stream of a user's dialer may raise anything, and a drain that calls this has to continue.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
+            self.cause = ConnectionLost(f"{self.where}: a request could not be written: {str(error) or type(error).__name__}")
+            self.cause.__cause__ = error
+            # The end of the connection fails its requests: this one is one of them by then.
+            self._loop.call_soon(self._stream.abort)
         self._traffic.sent(self.used_at, sum(map(len, request)))
 
     def _on_frame(self, frame: bytes) -> None:

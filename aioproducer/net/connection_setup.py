@@ -17,6 +17,7 @@ from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError,
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
 from aioproducer.net.name_resolution import describe_lookups
+from aioproducer.net.task_cancellation import is_cancelled
 from aioproducer.wire.frame import FRAME_LIMIT
 
 if TYPE_CHECKING:
@@ -97,10 +98,12 @@ class ConnectionSetup:
                 self._addresses.failed(address)
                 reasons.append(str(error) if str(error).startswith(where) else f"{where}: {error}")
                 raise _with_reasons(reasons, error) from error
-            # a ValueError reports an invalid host name
-            except (OSError, ValueError) as error:
+            # a dialer of the user's may raise anything
+            except (Exception, asyncio.CancelledError) as error:
+                if is_cancelled():
+                    raise
                 self._addresses.failed(address)
-                reasons.append(f"{where}: {error or type(error).__name__}")
+                reasons.append(f"{where}: {str(error) or type(error).__name__}")
                 cause = error
         raise ConnectionLost("; ".join(reasons)) from cause
 

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import ssl
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.certificate_validity import ends_at
 from aioproducer.net.cipher_suites import openssl_ciphers
 from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12
+from aioproducer.net.task_cancellation import is_cancelled
 from aioproducer.net.tls import HandshakeTurns
 from aioproducer.store_types import type_of
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TlsContexts", "TlsSettings", "make_context"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -149,7 +150,9 @@ async def _asked(function: Callable[[], Any]) -> ssl.SSLContext:
             context = await in_daemon_thread(function, "tls-context")
             if inspect.isawaitable(context):
                 context = await context
-    except Exception as error:  # noqa: BLE001
+    except (Exception, asyncio.CancelledError) as error:
+        if is_cancelled():
+            raise
         raise ConfigError(f"the function given as ssl_context raised {type(error).__name__}") from None
     if not isinstance(context, ssl.SSLContext):
         raise ConfigError(f"the function given as ssl_context returned {type(context).__name__}, not an ssl.SSLContext")

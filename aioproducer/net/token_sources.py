@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import TokenUnavailable
+from aioproducer.net.task_cancellation import is_cancelled
 from aioproducer.number_conversion import is_number
 from aioproducer.sasl.oauthbearer import NAME
 from aioproducer.sasl.tokens import Token, jwt_claims
@@ -167,8 +168,7 @@ async def _awaited(function: Callable[[], Any], extensions: Any) -> Token | str:
         given = await function()
         return _read(given, extensions() if extensions is not None else {})
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if is_cancelled():
             raise
         return f"raised {type(error).__name__}"
     except Exception as error:  # noqa: BLE001  (a user's function may raise anything)

@@ -390,6 +390,9 @@ def test_a_user_context_or_a_function_that_gives_one() -> None:
     def raising() -> ssl.SSLContext:
         raise RuntimeError("canary-token is in my text")
 
+    async def awaiting_what_was_cancelled() -> ssl.SSLContext:
+        raise asyncio.CancelledError
+
     def threaded() -> ssl.SSLContext:
         assert threading.current_thread().daemon
         return given
@@ -401,6 +404,7 @@ def test_a_user_context_or_a_function_that_gives_one() -> None:
             assert contexts.trust == contexts.certificate == "the given ssl_context"
         wrong: list[tuple[Callable[[], Any], str]] = [
             (raising, "raised RuntimeError$"),
+            (awaiting_what_was_cancelled, "raised CancelledError$"),
             (lambda: "text", "returned str, not an ssl.SSLContext"),
         ]
         for function, text in wrong:

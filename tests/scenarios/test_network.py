@@ -445,3 +445,109 @@ async def test_a_broker_that_is_downgraded_is_spoken_to_as_it_is_now() -> None:
         cluster.disconnect_all()
         await producer.send_and_wait("orders", b"3")
         assert cluster.requests("Produce")[-1].version == newest
+
+
+class Failing:
+    """A dialer, and a resolver, that raises an error at its second and third call."""
+
+    def __init__(self, cluster: FakeCluster, part: str, error: BaseException) -> None:
+        self.part = part
+        self._network = cluster.network
+        self._errors = [error, error]
+        self._calls = 0
+
+    def _call(self, part: str) -> None:
+        if part == self.part:
+            self._calls += 1
+            if self._calls > 1 and self._errors:
+                raise self._errors.pop()
+
+    async def dial(self, host: str, port: int, receiver: Any) -> Any:
+        self._call("dialer")
+        return await self._network.dial(host, port, receiver)
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        self._call("resolver")
+        return [host]
+
+    async def canonical_name(self, address: str) -> str:
+        return address
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), OSError(), LookupError("no tunnel")], ids=repr)
+@pytest.mark.parametrize("part", ["dialer", "resolver"])
+@jumping
+async def test_an_error_of_a_users_dialer_or_resolver_is_one_attempts(
+    part: str, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tunnel that was cancelled raises CancelledError in a dialer that awaits it. The next attempt connects, and the log names the error."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        failing = Failing(cluster, part, error)
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, dialer=failing, resolver=failing) as producer:
+            assert (await producer.send_and_wait("orders", b"v")).offset == 0
+    assert f": {str(error) or type(error).__name__} (the address" in caplog.text
+
+
+@jumping
+async def test_an_address_whose_dial_fails_in_any_way_is_followed_by_the_next_one() -> None:
+    """The errors of proxies are often no OSError."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        dialled: list[str] = []
+
+        class Proxy:
+            async def dial(self, host: str, port: int, receiver: Any) -> Any:
+                dialled.append(host)
+                if host == "gone":
+                    raise LookupError("the proxy knows no such host")
+                return await cluster.network.dial(host, port, receiver)
+
+        names = Names(boot=["gone", cluster.brokers[1].host])
+        address = f"boot:{cluster.brokers[1].port}"
+        async with Producer(bootstrap_servers=address, dialer=Proxy(), resolver=names) as producer:
+            assert dialled[:2] == names.names["boot"]
+            await producer.send_and_wait("orders", b"v")
+
+
+class UnwritableStream:
+    """A stream of a user's dialer whose `writelines` raises once."""
+
+    def __init__(self, stream: Any, errors: list[BaseException]) -> None:
+        self._stream = stream
+        self._errors = errors
+
+    def writelines(self, buffers: Any) -> None:
+        if self._errors:
+            raise self._errors.pop()
+        self._stream.writelines(buffers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@pytest.mark.parametrize("acks", ["all", "0"])
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), OSError(), RuntimeError("the handle is closed")], ids=repr)
+@jumping
+async def test_a_stream_that_cannot_be_written_is_a_lost_connection(error: BaseException, acks: Any) -> None:
+    """The producer connects anew and sends the batch again. It failed for good, or the batches hung until `delivery_timeout_ms`."""
+    errors: list[BaseException] = []
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+
+        class Dialer:
+            async def dial(self, host: str, port: int, receiver: Any) -> Any:
+                protocol = receiver()
+                made = protocol.connection_made
+                protocol.connection_made = lambda stream: made(UnwritableStream(stream, errors))
+                return await cluster.network.dial(host, port, lambda: protocol)
+
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, dialer=Dialer(), acks=acks) as producer:
+            await producer.send_and_wait("orders", b"1")
+            began = now()
+            errors.append(error)
+            await producer.send_and_wait("orders", b"2")
+            assert errors == []
+            await producer.send_and_wait("orders", b"3")
+            assert now() - began < 1
+        assert cluster.values("orders") == [b"1", b"2", b"3"]

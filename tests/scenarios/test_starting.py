@@ -192,3 +192,33 @@ async def test_a_stop_that_lasts_says_what_it_waits_for(caplog: pytest.LogCaptur
         (told,) = notices(caplog.records)
         assert told.startswith("shop: stop() waits for the acknowledgement of 3 records, at most 8 s more (close_timeout_ms): ")
         assert "broker-1.memory:9092" in told
+
+
+class EndOfLoop(BaseException):
+    """Stands for what is no Exception, and fails a task of the producer: what `pytest.fail` raises, say."""
+
+
+@pytest.mark.parametrize("dial", [1, 2])
+@jumping
+async def test_a_start_ends_when_its_producer_fails(dial: int) -> None:
+    """It says why. It waited for `max_block_ms`, and then blamed the brokers, or succeeded."""
+    async with FakeCluster(memory=True) as cluster:
+        dialled: list[str] = []
+
+        class Dialer:
+            async def dial(self, host: str, port: int, receiver: Any) -> Any:
+                dialled.append(host)
+                if len(dialled) == dial:
+                    raise EndOfLoop
+                return await cluster.network.dial(host, port, receiver)
+
+        before = asyncio.all_tasks()
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, dialer=Dialer())
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ProducerClosed, match=r"the producer failed: EndOfLoop\(\)") as caught:
+            await producer.start()
+        assert asyncio.get_running_loop().time() == began
+        assert isinstance(caught.value.__cause__, EndOfLoop)
+        assert_nothing_left(producer, before)
+        await producer.start()
+        await producer.stop()

@@ -449,6 +449,50 @@ async def test_a_cancelled_error_of_a_users_function_is_its_own(build: Any, kind
             assert "raised CancelledError" in str(failed)
 
 
+class Stale:
+    """Is asked for each record whether it is stale, and raises when the test says so."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    async def prepare(self, _topic: str) -> Stale:
+        return self
+
+    def encode(self, value: bytes, _headers: Headers) -> bytes:
+        return value
+
+    def is_stale(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return False
+
+
+@on_both
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), StopIteration(), LookupError("no such schema")], ids=repr)
+@pytest.mark.parametrize("way", ["send_and_wait", "send_nowait", "send_many"])
+@jumping
+async def test_an_error_of_is_stale_is_its_records(build: Any, way: str, error: BaseException) -> None:
+    """It cancels nobody, and the encoder is asked again for the next record."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        stale = Stale()
+        async with producer_on(build)(**cluster.client_options, value_serializer=stale) as producer:
+            await producer.send_and_wait("orders", b"1")
+            for partition in (None, 0):
+                stale.error = error
+                with pytest.raises(
+                    SerializationError, match=rf"`is_stale` of the encoder Stale raised {type(error).__name__} in is_stale"
+                ) as caught:
+                    if way == "send_nowait":
+                        producer.send_nowait("orders", b"bad", partition=partition)
+                    else:
+                        await getattr(producer, way)("orders", [b"bad"] if way == "send_many" else b"bad")
+                assert caught.value.__cause__ is error
+                stale.error = None
+                await producer.send_and_wait("orders", b"2", partition=partition)
+        assert cluster.values("orders") == [b"1", b"2", b"2"]
+
+
 class EndOfProgram(BaseException):
     """Stands for KeyboardInterrupt, which ends the loop."""
 

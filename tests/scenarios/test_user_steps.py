@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import subprocess
 import sys
@@ -183,3 +184,31 @@ def test_a_loop_may_run_within_itself(pure: str) -> None:
         [sys.executable, "-W", "ignore", "-c", NESTED, seconds], env=environment, capture_output=True, text=True, timeout=90, check=False
     )
     assert done.stdout.startswith("survived"), done.stderr[-3_000:]
+
+
+def test_a_callback_in_the_context_of_the_loop_is_an_error_of_its_own(
+    build: Any, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """As with a future of asyncio: that context cannot be entered again. The producer failed for good."""
+    outer = contextvars.copy_context()
+    told: list[str] = []
+    called: list[str] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(str(context["exception"])))
+        async with FakeCluster() as cluster:
+            cluster.create_topic("orders")
+            async with producer_on(build)(**cluster.client_options) as producer:
+                for value in (b"1", b"2"):
+                    delivery = await producer.send("orders", value)
+                    delivery.add_done_callback(lambda delivery: called.append(delivery.result().topic), context=outer)
+                    await delivery
+                delivery = await producer.send("orders", b"3")
+                ended = asyncio.Event()
+                delivery.add_done_callback(lambda _: ended.set())
+                await ended.wait()
+
+    outer.run(run, new_loop, main())
+    assert called == []
+    assert len(told) == 2
+    assert all("cannot enter context" in text for text in told)

@@ -134,8 +134,8 @@ class FastPath:
             delivery: Delivery | None = queue.open.append(now_ms, key, value) if taken <= SLICE_RECORDS else None
             if delivery is None:
                 delivery = self._append_further(routing, queue, key, value)
-        # RuntimeError: no loop runs in this thread (Python 3.12).
-        except (KeyError, TypeError, AttributeError, RuntimeError):
+        # RuntimeError: no loop runs in this thread (Python 3.12). ValueError: a key is a memoryview that was released.
+        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError):
             return None
         return delivery
 

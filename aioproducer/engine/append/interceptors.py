@@ -8,7 +8,6 @@ user's delivery. A failure that the user has not looked at stays unhandled.
 from __future__ import annotations
 
 import asyncio
-import logging
 import traceback
 from functools import partial
 from operator import is_
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery
 from aioproducer.errors import UsageError
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.interceptors import METHODS
 from aioproducer.model import ProducerRecord
 from aioproducer.number_conversion import exact_int
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerInterceptors"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 _NO_PARTITION: Final = -1
 
 
@@ -117,10 +117,13 @@ class ProducerInterceptors:
             changed = self._call(name, method, record)
             if changed is None:
                 continue
-            if isinstance(changed, ProducerRecord):
+            try:
+                if not isinstance(changed, ProducerRecord):
+                    raise UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None")
                 record = _with_headers(changed)
-            else:
-                self._tell(name, UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None"))
+            # Headers may be an object of any class.
+            except USER_FAILURES as error:
+                self._tell(name, error)
         return record
 
     def _on_refused(self, record: ProducerRecord, error: BaseException | None) -> None:

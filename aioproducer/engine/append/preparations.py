@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import SerializationError
+from aioproducer.net.task_cancellation import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ class Preparations:
                 except TimeoutError:
                     is_over = not self._is_waited_for(encoding)
                 except asyncio.CancelledError as failed:
-                    if _is_cancelled():
+                    if is_cancelled():
                         raise
                     error, is_over = _own_cancellation(encoding), True
                     error.__cause__ = failed
@@ -64,12 +65,6 @@ class Preparations:
         finally:
             self._running.discard(encoding)
         self._on_end(encoding, error)
-
-
-def _is_cancelled() -> bool:
-    """Return whether the current task was cancelled, and not merely something that it awaits."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def _own_cancellation(encoding: Encoding) -> SerializationError:

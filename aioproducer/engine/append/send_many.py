@@ -19,6 +19,7 @@ from aioproducer.engine.delivery.chosen_build import measured
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.model import Record
 from aioproducer.named_tuples import NamedTuple
+from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.record_validation import check_records
 
 if TYPE_CHECKING:
@@ -127,11 +128,12 @@ class SendMany:
         size = _FEWEST
         while True:
             chunk: list[Any] = []
-            trouble: Exception | None = None
+            trouble: BaseException | None = None
             began = self._loop.time()
             try:
                 chunk.extend(islice(iterator, size))
-            except Exception as error:  # noqa: BLE001  (the caller's own, raised below: what came before it is sent)
+            # The caller's own, raised below: what came before it is sent.
+            except USER_FAILURES as error:
                 trouble = error
             is_slow = self._loop.time() - began > _SECONDS
             used = await self._send_chunk(topic, chunk, deliveries)

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import heapq
 import inspect
-import logging
 from collections import OrderedDict
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.engine.circuit_breaker.control import CircuitControl
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.model import CircuitEvent, CircuitState
 from aioproducer.option_kinds import USER_FAILURES
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerCircuitBreakManager"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 _PREFIX: Final = "circuit_breaker_"
 # Seconds until the breaker is asked again about a batch that it holds back.
 _HELD: Final = 0.1
@@ -100,8 +101,8 @@ class ProducerCircuitBreakManager:
         hook = config.on_circuit_event
         self._hook = watch.over("on_circuit_event", hook) if hook is not None else None
         self._breaker = _made(config.circuit_breaker_class)
-        self._on_send = watch.over("circuit breaker", self._breaker.on_send)
-        self._on_complete = watch.over("circuit breaker", self._breaker.on_complete)
+        self._on_send = watch.over("circuit breaker", partial(_truth, self._breaker.on_send))
+        self._on_complete = watch.over("circuit breaker", partial(_truth, self._breaker.on_complete))
         self._breaker.configure(_options(config))
         self._control = CircuitControl(loop, partition_queues, self._views, self._open, self)
         self._breaker.set_circuit_break_manager(self._control)
@@ -187,11 +188,17 @@ class ProducerCircuitBreakManager:
         return Status(self._loop.time(), name_of(queue), queue.leader, records, self._views)
 
     def _guarded(self, what: str, otherwise: Any, function: Callable[..., Any], *args: Any) -> Any:
-        """Call the user's function and return its result; `otherwise` if it raises."""
+        """Call the user's function and return its result; `otherwise` if it raises.
+
+        What ends the event loop, such as KeyboardInterrupt, is raised in the next event-loop iteration: a drain that calls the breaker has
+        removed batches from their queues, and has to send them.
+        """
         try:
             return function(*args)
-        except USER_FAILURES as error:
-            if what not in self._logged:
+        except BaseException as error:  # noqa: BLE001  (the user's own code)
+            if not isinstance(error, USER_FAILURES):
+                self._loop.call_soon(_raise, error)
+            elif what not in self._logged:
                 self._logged.add(what)
                 _log.exception("The circuit breaker's %s raised %s; this is told once", what, type(error).__name__)
             return otherwise
@@ -318,6 +325,15 @@ class ProducerCircuitBreakManager:
 
     def __repr__(self) -> str:
         return f"<Breaking by {type(self._breaker).__name__}: {len(self._open)} circuits open>"
+
+
+def _truth(function: Callable[..., object], *args: Any) -> bool:
+    """Return what a function of the user's returns as a bool: its truth value is the user's code, too."""
+    return bool(function(*args))
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _refuse() -> None:

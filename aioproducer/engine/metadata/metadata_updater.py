@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections import deque
 from functools import partial
@@ -26,6 +25,7 @@ from aioproducer.core.incremental import STRIDE
 from aioproducer.core.metadata.metadata_schedule import Question
 from aioproducer.engine.metadata.bootstrap_failures import BootstrapFailures
 from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import ApiKey
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["MetadataSettings", "MetadataUpdater"]
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 # Seconds of decoding and applying in one event-loop iteration.
 _SLICE: Final = 0.001
 # Bytes: a smaller answer is decoded at once.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVENTS", "Events"]
 
-_log = logging.getLogger("aioproducer.events")
+_log = GuardedLog("aioproducer.events")
 
 
 class _Event(NamedTuple):

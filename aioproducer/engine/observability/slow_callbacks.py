@@ -6,16 +6,17 @@ contains the arguments of the function.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
+
+from aioproducer.guarded_log import GuardedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["LONG", "SlowCallbacks"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 # Seconds after which a call is slow.
 LONG: Final = 0.5
 # Seconds between two warnings about one kind of function.

@@ -5,9 +5,10 @@ Without a reachable broker both wait for many seconds. After Ctrl-C at a termina
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+
+from aioproducer.guarded_log import GuardedLog
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["waiting_notice"]
 
-_log = logging.getLogger("aioproducer")
+_log = GuardedLog("aioproducer")
 # Seconds.
 _NOTICE_AFTER: Final = 2.0
 

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,6 +18,7 @@ from aioproducer.engine.sender.older_formats import records_of
 from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.errors import TransactionError, UsageError
 from aioproducer.failed_record import FailedRecord
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.records.message_set import NO_TIMESTAMP
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FailedBatches"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 # Seconds in which each kind of exception that the user's function raises is logged once: a full disk fails thousands of calls.
 _LOG_EVERY: Final = 10.0
 

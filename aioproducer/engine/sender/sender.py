@@ -12,7 +12,6 @@ The rules and the encoding (`produce_exchange`) are in `core`. The Sender connec
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -32,6 +31,7 @@ from aioproducer.errors import (
     TransportError,
     broker_error,
 )
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.model import Acks, Compression
 from aioproducer.net.connection import Answer
 from aioproducer.records.record_batch import header
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sender"]
 
-_log = logging.getLogger(__name__)
+_log = GuardedLog(__name__)
 # Python 3.11 looks enum members up slowly.
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import repeat
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,10 @@ def run_callbacks(
         calls: the context, function and argument of each call.
     """
     if contexts and all(map(is_, contexts, repeat(contexts[0]))):
-        contexts[0].run(_run_all, loop, calls)
-        return
+        # RuntimeError: the loop itself runs in this context, which cannot be entered twice. Below, that is told for each callback.
+        with suppress(RuntimeError):
+            contexts[0].run(_run_all, loop, calls)
+            return
     for context, callback, argument in calls:
         try:
             context.run(callback, argument)

@@ -774,6 +774,51 @@ async def test_a_breaker_that_raises_harms_nobody(caplog: pytest.LogCaptureFixtu
     assert len(raised) == 2, "once for each of its functions"
 
 
+class NoTruth:
+    """Stands for an array, which has no truth value."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+@jumping
+async def test_a_breaker_whose_answer_has_no_truth_value_harms_nobody() -> None:
+    """As one that raises."""
+    own = Own()
+    own.on_send = own.on_complete = lambda *_told: NoTruth()  # type: ignore[assignment, method-assign, return-value]
+    async with four(circuit_breaker_class=own) as (cluster, producer, _):
+        await asyncio.gather(*[producer.send_and_wait("orders", b"v", partition=0) for _ in range(10)])
+        assert len(cluster.values("orders", 0)) == 10
+
+
+class EndOfLoop(BaseException):
+    """Stands for KeyboardInterrupt, or for what `pytest.fail` raises."""
+
+
+@pytest.mark.parametrize("function", ["on_send", "on_complete"])
+@jumping
+async def test_what_ends_a_loop_is_raised_outside_the_drain(function: str) -> None:
+    """The batches of the drain are sent. They waited for `delivery_timeout_ms` and longer, and their slots were lost."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(repr(context["exception"])))
+    own = Own()
+    raises = [EndOfLoop()] * 9
+
+    def raise_some(*_told: Any) -> bool:
+        if raises:
+            raise raises.pop()
+        return True
+
+    setattr(own, function, raise_some)
+    async with four(circuit_breaker_class=own) as (cluster, producer, _):
+        began = now()
+        for number in range(10):
+            await asyncio.gather(*[producer.send_and_wait("orders", b"%d" % number, partition=partition) for partition in range(4)])
+        assert now() - began < 1
+        assert cluster.values("orders", BAD) == [b"%d" % number for number in range(10)]
+    assert told == ["EndOfLoop()"] * 9
+
+
 @jumping
 async def test_a_hook_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """The producer goes on when the hook raises, and logs that once."""
