@@ -8,6 +8,7 @@ from typing import Any, Final
 from aioproducer.errors import UsageError
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.number_conversion import exact_int
+from aioproducer.option_kinds import utf8_size
 
 __all__ = ["POSITION_PARTITION", "check_text", "read_group", "read_offsets", "read_position", "read_position_key", "read_prepared"]
 
@@ -26,12 +27,7 @@ def check_text(name: str, text: str) -> None:
     Raises:
         UsageError: UTF-8 has not all of its characters, or it is longer than brokers read.
     """
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise UsageError(f"{name} has characters that UTF-8 does not") from None
-    if size > _MAX_BYTES:
-        raise UsageError(f"{name} takes {size} bytes: it is at most {_MAX_BYTES}")
+    utf8_size(name, text, _MAX_BYTES, UsageError)
 
 
 def read_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:

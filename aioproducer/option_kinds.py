@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.broker_addresses import read_addresses
-from aioproducer.errors import ConfigError
+from aioproducer.errors import ConfigError, UsageError
 from aioproducer.model import Acks, Compression
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.number_conversion import exact_int, is_number, is_numpy_bool
@@ -42,6 +42,7 @@ __all__ = [
     "or_word",
     "plugins",
     "text",
+    "utf8_size",
     "whole_number",
     "words",
 ]
@@ -315,17 +316,26 @@ def text(longest: int, *, shortest: int = 0, none: bool = False) -> Kind:
             return None
         if not isinstance(value, str):
             raise ConfigError(f"{name} must be a string, not {type(value).__name__}")
-        try:
-            size = len(value.encode())
-        except UnicodeEncodeError:
-            raise ConfigError(f"{name} has characters that UTF-8 does not") from None
-        if size > longest:
-            raise ConfigError(f"{name} takes {size} bytes: it is at most {longest}")
-        if size < shortest:
+        if utf8_size(name, value, longest, ConfigError) < shortest:
             raise ConfigError(f"{name} is empty: give it a name" + (", or leave it out" if none else ""))
         return value
 
     return Kind(f"text, at most {longest} bytes" + (", or None" if none else ""), read)
+
+
+def utf8_size(name: str, text: str, longest: int, error_class: type[UsageError]) -> int:
+    """Return the number of bytes of a text in UTF-8.
+
+    Raises:
+        UsageError: UTF-8 has not all of its characters, or they are more than `longest` bytes; the error is an `error_class`.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise error_class(f"{name} has characters that UTF-8 does not") from None
+    if size > longest:
+        raise error_class(f"{name} takes {size} bytes: it is at most {longest}")
+    return size
 
 
 def _flag(name: str, value: Any) -> bool:
