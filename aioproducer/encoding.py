@@ -7,8 +7,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.errors import SerializationError
-from aioproducer.option_kinds import USER_FAILURES, is_coroutine_function
 from aioproducer.serializers import AS_BYTES, OF_VALUE, Step, adapt, failure, serialize, stale_failure
+from aioproducer.user_functions import USER_FAILURES, is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 import math
-from asyncio import CancelledError
 from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +13,7 @@ from aioproducer.errors import ConfigError, UsageError
 from aioproducer.model import Acks, Compression
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.number_conversion import exact_int, is_number, is_numpy_bool
+from aioproducer.user_functions import is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,7 +25,6 @@ __all__ = [
     "DEFAULT_PREFIX",
     "FLAG",
     "MAYBE_FLAG",
-    "USER_FAILURES",
     "AssignedClientId",
     "Kind",
     "Option",
@@ -35,7 +32,6 @@ __all__ = [
     "breaker",
     "client_id",
     "function",
-    "is_coroutine_function",
     "mapping",
     "number",
     "option",
@@ -46,9 +42,6 @@ __all__ = [
     "whole_number",
     "words",
 ]
-
-# What a function of the user's raises as its own failure. A plain function is never cancelled: its CancelledError is a cancelled future's.
-USER_FAILURES: Final = (Exception, CancelledError)
 
 # What names of environment variables begin with.
 DEFAULT_PREFIX: Final = "KAFKA_"
@@ -210,15 +203,6 @@ def or_word(word: str, kind: Kind) -> Kind:
             raise ConfigError(f"{bad}, or {word!r}") from None
 
     return Kind(f"{kind.values}; or {word}", read, kind.low, kind.high)
-
-
-def is_coroutine_function(function: object) -> bool:
-    """Return whether a call must be awaited: of a coroutine function, of an object whose `__call__` is one, or of a `partial` of these."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    # An object that can be called has the function in its class.
-    called = getattr(type(function), "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bool] = callable) -> Kind:

@@ -15,10 +15,10 @@ from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, U
 from aioproducer.model import Record
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.number_conversion import exact_int, shown
-from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.records.record_batch import NO_HEADERS, OVERHEAD, encode_headers, size_limit
 from aioproducer.serializers import as_bytes
 from aioproducer.timestamp_conversion import timestamp_of
+from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ConfigError, SerializationError
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.option_kinds import USER_FAILURES, is_coroutine_function
+from aioproducer.user_functions import USER_FAILURES, is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from aioproducer import serializers
 from aioproducer.encoding import BYTES
 from aioproducer.engine.append import fast_path as twin
 from aioproducer.record_validation import header_pairs
-from aioproducer.option_kinds import USER_FAILURES
+from aioproducer.user_functions import USER_FAILURES
 
 __all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "Steps", "here", "murmur2"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.encoding import BYTES
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.serializers import OF_VALUE, failure, finish
+from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -19,8 +19,8 @@ from aioproducer.guarded_log import GuardedLog
 from aioproducer.interceptors import METHODS
 from aioproducer.model import ProducerRecord
 from aioproducer.number_conversion import exact_int
-from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.record_validation import header_pairs
+from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

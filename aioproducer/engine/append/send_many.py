@@ -19,8 +19,8 @@ from aioproducer.engine.delivery.chosen_build import measured
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.model import Record
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.record_validation import check_records
+from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -25,7 +25,7 @@ from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.model import CircuitEvent, CircuitState
-from aioproducer.option_kinds import USER_FAILURES
+from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -20,8 +20,8 @@ from aioproducer.errors import TransactionError, UsageError
 from aioproducer.failed_record import FailedRecord
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.named_tuples import NamedTuple
-from aioproducer.option_kinds import USER_FAILURES
 from aioproducer.records.message_set import NO_TIMESTAMP
+from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
