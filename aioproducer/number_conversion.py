@@ -9,6 +9,8 @@ from __future__ import annotations
 from operator import index
 from typing import Any
 
+from aioproducer.user_functions import USER_FAILURES
+
 __all__ = ["exact_int", "is_number", "is_numpy_bool", "shown"]
 
 
@@ -23,7 +25,8 @@ def exact_int(value: Any) -> int | None:
         return None
     try:
         return int.__int__(index(value))
-    except Exception:  # noqa: BLE001  (TypeError, or what the __index__ of the caller's class raises)
+    # TypeError, or what the __index__ of the caller's class raises.
+    except USER_FAILURES:
         return None
 
 

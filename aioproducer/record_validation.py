@@ -104,7 +104,7 @@ def header_pairs(headers: Any) -> Any:
         if any(isinstance(value, str) for _, value in pairs) and not any(isinstance(pair, str) for pair in pairs):
             return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
     # A member is no pair, or text that UTF-8 does not have; or a sequence of the caller's class raises.
-    except Exception:  # noqa: BLE001
+    except USER_FAILURES:
         return headers
     return pairs
 

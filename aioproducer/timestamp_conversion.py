@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aioproducer.errors import UsageError
 from aioproducer.number_conversion import exact_int, is_number, shown
+from aioproducer.user_functions import USER_FAILURES
 
 __all__ = ["seconds_of", "timestamp_of"]
 
@@ -53,7 +54,7 @@ def _milliseconds_of(moment: datetime) -> int:
         offset = moment.utcoffset()
         since_epoch = None if offset is None else int((moment - _EPOCH) // _MILLISECOND)
     # A tzinfo of the caller may raise any error.
-    except Exception as error:
+    except USER_FAILURES as error:
         raise _NotATime(f"its time zone raised {type(error).__name__}. Give whole milliseconds since 1970") from error
     if since_epoch is None:
         raise _NotATime("it has no time zone. Give a datetime with one, as datetime.now(UTC) is, whole milliseconds since 1970")

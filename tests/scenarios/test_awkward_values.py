@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,9 +33,29 @@ class NoTruth(list[Any]):
 
 
 class NoIndex:
-    """A partition that asks for the result of a cancelled future."""
+    """A number that asks for the result of a cancelled future."""
 
     def __index__(self) -> int:
+        raise asyncio.CancelledError
+
+
+class NoOffset(tzinfo):
+    """A time zone that asks for the result of a cancelled future."""
+
+    def utcoffset(self, _moment: datetime | None) -> timedelta:
+        raise asyncio.CancelledError
+
+    def dst(self, _moment: datetime | None) -> None:
+        return None
+
+    def tzname(self, _moment: datetime | None) -> None:
+        return None
+
+
+class NoItems(list[Any]):
+    """Headers that ask for the result of a cancelled future."""
+
+    def __iter__(self) -> Iterator[Any]:
         raise asyncio.CancelledError
 
 
@@ -130,8 +151,34 @@ async def test_a_partition_that_cannot_be_read_fails_its_record(build: Any) -> N
         async with producer_on(build)(**cluster.client_options, partitioner=choose) as producer:
             error = await all_but_the_bad_one(producer)
         assert isinstance(error, UsageError)
-        assert "the partitioner raised CancelledError" in str(error)
+        assert "the partitioner chose NoIndex for 'orders'" in str(error)
         assert cluster.values("orders") == [b"1", b"2", b"3"]
+
+
+@on_both
+@pytest.mark.parametrize(
+    ("argument", "value", "words"),
+    [
+        ("partition", NoIndex(), "^partition=NoIndex for 'orders': it is a number"),
+        ("timestamp_ms", NoIndex(), "^timestamp_ms=NoIndex for 'orders': it is whole milliseconds"),
+        ("timestamp_ms", datetime(2026, 1, 1, tzinfo=NoOffset()), "its time zone raised CancelledError"),
+        ("headers", NoItems([("h", b"v")]), "headers for 'orders' raised CancelledError when they were read"),
+    ],
+)
+@jumping
+async def test_an_argument_that_raises_cancelled_error_is_refused(build: Any, argument: str, value: Any, words: str) -> None:
+    """CancelledError came out of `send`, and cancelled the task."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        given: dict[str, Any] = {argument: value}
+        async with producer_on(build)(**cluster.client_options) as producer:
+            for _ in range(2):
+                with pytest.raises(UsageError, match=words):
+                    await producer.send("orders", b"1", **given)
+                with pytest.raises(UsageError, match=words):
+                    producer.topic("orders", value=str).send_nowait("1", **given)
+                await producer.send_and_wait("orders", b"2")
+        assert cluster.values("orders") == [b"2", b"2"]
 
 
 @on_both
