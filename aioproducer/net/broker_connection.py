@@ -222,7 +222,7 @@ class BrokerConnection:
             self._setup.drop(connection)
             return ConnectionLost(f"{self._where}: the node was closed")
         if not connection.is_usable:
-            return ConnectionLost(f"{self._where}: the connection ended at once")
+            return _explained(connection.cause or ConnectionLost(f"{self._where}: the connection ended at once"), self._broker)
         self.failures = self.refusals = 0
         self.last_error = None
         self._connected_at = self._loop.time()

@@ -22,6 +22,7 @@ from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
 from aioproducer.net.observer import NO_TRAFFIC
 from aioproducer.net.request_timer import RequestTimer
 from aioproducer.net.transport import writer_of
+from aioproducer.user_functions import USER_FAILURES
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.frame import FrameReader, decode_response, encode_request
 from aioproducer.wire.schema import codec
@@ -157,7 +158,9 @@ class Connection:
         """Return None, by which asyncio closes the connection after the broker closed its side."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the pending requests, the oldest first, and call `on_lost`."""
+        """Fail the pending requests, the oldest first, and call `on_lost`. A second call changes nothing."""
+        if self.is_lost:
+            return
         cause = self.cause
         if cause is None:
             hint = self.close_hint if self.in_flight_requests.requests else ""
@@ -200,7 +203,13 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """Return True if a request may be sent."""
-        return not self.is_lost and self.cause is None and not self._stream.is_closing()
+        if self.is_lost or self.cause is not None:
+            return False
+        try:
+            return not self._stream.is_closing()
+        except USER_FAILURES as error:
+            _end_by_stream(self, "is_closing", error)
+            return False
 
     def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """Keep the broker's (lowest, highest) version by API key, and negotiate the version of each request."""
@@ -288,13 +297,20 @@ class Connection:
         """End the connection now. The pending requests fail with `cause`, or with an earlier cause if there is one."""
         if self.cause is None:
             self.cause = cause
-        self._stream.abort()
+        try:
+            self._stream.abort()
+        except USER_FAILURES as error:
+            # The stream may never call `connection_lost`.
+            self._loop.call_soon(self.connection_lost, error if isinstance(error, Exception) else None)
 
     def close(self) -> None:
         """End the connection after its write buffer is sent."""
         if self.cause is None:
             self.cause = ConnectionLost(f"the connection to {self.where} was closed here")
-            self._stream.close()
+            try:
+                self._stream.close()
+            except USER_FAILURES as error:
+                _end_by_stream(self, "close", error)
 
     @property
     def stream(self) -> Stream:
@@ -305,7 +321,13 @@ class Connection:
     @property
     def has_unsent(self) -> bool:
         """Return True if the write buffer of the connection, which is not lost, has unsent bytes."""
-        return not self.is_lost and self._stream.get_write_buffer_size() > 0
+        if self.is_lost:
+            return False
+        try:
+            return self._stream.get_write_buffer_size() > 0
+        except USER_FAILURES as error:
+            _end_by_stream(self, "get_write_buffer_size", error)
+            return False
 
     async def gone(self) -> None:
         """Wait until the connection is lost. After `close`, its write buffer is sent by then. Cancellation changes no state."""
@@ -322,12 +344,9 @@ class Connection:
         request = encode_request(key, version, self._correlation_id, self._client_id, body)
         try:
             self._write(request)
-        # A stream of a user's dialer may raise anything, and a drain that calls this has to continue.
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
-            self.cause = ConnectionLost(f"{self.where}: a request could not be written: {str(error) or type(error).__name__}")
-            self.cause.__cause__ = error
-            # The end of the connection fails its requests: this one is one of them by then.
-            self._loop.call_soon(self._stream.abort)
+        # A drain that calls this has to continue.
+        except USER_FAILURES as error:
+            _end_by_stream(self, "writelines", error)
         self._traffic.sent(self.used_at, sum(map(len, request)))
 
     def _on_frame(self, frame: bytes) -> None:
@@ -372,3 +391,13 @@ class Connection:
             self._idle_timer = self._loop.call_at(idle_at + self._max_idle, self._on_idle)
             return
         self.close()
+
+
+def _end_by_stream(connection: Connection, method: str, error: BaseException) -> None:
+    """End a connection, because a method of its stream raised: the stream of a user's dialer may raise anything."""
+    if connection.cause is None:
+        told = f": {error}" if str(error) else ""
+        connection.cause = ConnectionLost(f"{connection.where}: `{method}` of the connection's stream raised {type(error).__name__}{told}")
+        connection.cause.__cause__ = error
+    # The end of the connection fails its requests. A request that is being written is one of them by then.
+    asyncio.get_running_loop().call_soon(connection.abort, connection.cause)

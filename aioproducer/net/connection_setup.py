@@ -11,13 +11,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError, ProtocolError
 from aioproducer.net.connection import Connection
 from aioproducer.net.handshake import negotiate_versions
 from aioproducer.net.name_resolution import describe_lookups
-from aioproducer.net.task_cancellation import is_cancelled
+from aioproducer.net.task_cancellation import is_cancelled, without_generator_exit
+from aioproducer.user_functions import USER_FAILURES
 from aioproducer.wire.frame import FRAME_LIMIT
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.errors import TransportError
-    from aioproducer.interfaces import Stream
+    from aioproducer.interfaces import Receiver, Stream
     from aioproducer.net.addresses import Addresses
     from aioproducer.net.settings import NetSettings
     from aioproducer.net.tls import TlsStream
@@ -99,7 +101,7 @@ class ConnectionSetup:
                 reasons.append(str(error) if str(error).startswith(where) else f"{where}: {error}")
                 raise _with_reasons(reasons, error) from error
             # a dialer of the user's may raise anything
-            except (Exception, asyncio.CancelledError) as error:
+            except USER_FAILURES as error:
                 if is_cancelled():
                     raise
                 self._addresses.failed(address)
@@ -124,7 +126,7 @@ class ConnectionSetup:
         self._is_resolving = True
         try:
             async with asyncio.timeout(patience) as timer:
-                return tuple(await self._addresses.to_try())
+                return tuple(await without_generator_exit("the resolver", self._addresses.to_try()))
         except TimeoutError as error:
             if not timer.expired():
                 raise
@@ -172,9 +174,9 @@ class ConnectionSetup:
 
     async def _open(self, address: str, connection: Connection) -> None:
         """Dial an address, and encrypt the stream if the settings ask for it."""
-        dialer, port, tls = self._settings.dialer, self._broker.port, self._tls
+        tls = self._tls
         if tls is None:
-            await dialer.dial(address, port, lambda: connection)
+            await self._call_dialer(address, connection)
             return
         # PLAINTEXT loads nothing of TLS
         from aioproducer.net.tls import TlsStream  # noqa: PLC0415
@@ -187,7 +189,7 @@ class ConnectionSetup:
         # all dials that waited for one context go on in the same iteration: each makes its TLS object in a turn of its own
         await tls.turns.turn()
         stream = TlsStream(connection, context, name, tls.turns)
-        await dialer.dial(address, port, lambda: stream)
+        await self._call_dialer(address, stream)
         self._tls_stream = stream
         try:
             await stream.handshake()
@@ -195,6 +197,9 @@ class ConnectionSetup:
         except (OSError, ValueError) as error:
             raise in_handshake(error, name, tls, "SASL_PLAINTEXT" if self._has_sasl else "PLAINTEXT") from error
         self._tls_stream = None
+
+    async def _call_dialer(self, address: str, receiver: Receiver) -> None:
+        await without_generator_exit("the dialer", self._settings.dialer.dial(address, self._broker.port, lambda: receiver))
 
     def _name_of(self, address: str) -> str:
         """Return the name that the broker's certificate must have: that of the cluster, or of the bootstrap address as it is dialled."""
@@ -251,9 +256,11 @@ class ConnectionSetup:
 
     def drop(self, connection: Connection) -> None:
         """Abort a connection that is not used, and the stream that is in its TLS handshake."""
-        if self._tls_stream is not None:
-            self._tls_stream.abort()
-            self._tls_stream = None
+        stream, self._tls_stream = self._tls_stream, None
+        if stream is not None:
+            # The stream below it is one of a user's dialer. The error of the attempt is the one to tell.
+            with contextlib.suppress(*USER_FAILURES):
+                stream.abort()
         if connection in self.alive:
             connection.abort(ConnectionLost(f"{self._where}: the connection was given up"))
 

@@ -1,10 +1,16 @@
-"""Tells a cancellation of the current task from a CancelledError of something that the task awaits."""
+"""Tells a cancellation or the end of the current task from an equal exception of a user's coroutine that the task awaits."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["is_cancelled"]
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+__all__ = ["is_cancelled", "without_generator_exit"]
+
+T = TypeVar("T")
 
 
 def is_cancelled() -> bool:
@@ -14,3 +20,20 @@ def is_cancelled() -> bool:
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
+
+
+async def without_generator_exit(what: str, awaited: Awaitable[T]) -> T:
+    """Return the result of the user's coroutine `awaited`, which `what` names in an error's text.
+
+    Raises:
+        RuntimeError: the coroutine raised GeneratorExit, which would end the task.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task(loop)
+    try:
+        return await awaited
+    except GeneratorExit as error:
+        # The garbage collector closes this coroutine after its loop was closed. The loop does not run the task then.
+        if task is None or asyncio.current_task(loop) is not task:
+            raise
+        raise RuntimeError(f"{what} raised GeneratorExit") from error
