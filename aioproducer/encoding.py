@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["BYTES", "Encoding", "Encodings"]
 
 
-# What stands for the awaitable of `prepare` until it has returned.
+# The value in place of the awaitable of `prepare` until it has returned.
 _NOT_RETURNED: Final = object()
 
 
@@ -129,7 +129,7 @@ class Encoding:
         if is_coroutine_function(function):
             raise SerializationError(
                 f"{what}_serializer gave an encoder for {self.topic!r} whose `encode` is a coroutine function: "
-                "what must be awaited for each record, await in your code, before `send`"
+                "await in your code, before `send`, what each record needs"
             )
         encoders.append(encoder)
         return step._replace(function=function)
@@ -181,5 +181,5 @@ class Encodings:
         self.by_topic.pop(topic, None)
 
 
-# Encodes nothing: the encoding of a record whose key and value are bytes by now.
+# Encodes nothing: the encoding of a record with a key and a value that are bytes by now.
 BYTES: Final = Encoding("", AS_BYTES, AS_BYTES)

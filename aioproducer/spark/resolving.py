@@ -4,8 +4,8 @@ A query that is started again from its checkpoint does that itself. `resolve` is
 transactions end, readers of committed records wait, at most `transaction.timeout.ms`.
 
 1. A transaction that the decision names is committed: the decision is the point of commit of its batch. All others are aborted.
-2. Before anything of a query is ended, its driver's lock is taken. So a driver that still runs can decide nothing in between.
-3. Left alone are: what began a short time ago, ids that no sink makes, and queries whose decision cannot be read.
+2. `resolve` takes the lock of a query's driver before it ends a transaction of the query. So a driver that still runs decides nothing in between.
+3. `resolve` leaves alone: transactions that began a short time ago, ids that no sink makes, and queries with a decision that it cannot read.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ def _by_query(described: Iterable[TransactionDescription]) -> dict[QueryName | N
 
 
 def _forgotten(described: Iterable[TransactionDescription], now: datetime) -> Iterable[str]:
-    """Return a warning for each query whose last transaction began so long ago that brokers may forget its marks."""
+    """Return a warning for each query with a last transaction that began so long ago that brokers may forget its marks."""
     for name, found in _by_query(described).items():
         began = [one.started_at for one in found if one.started_at is not None]
         if name is None or not began:

@@ -153,7 +153,7 @@ async def test_a_preparation_that_fails() -> None:
 
 @jumping
 async def test_a_preparation_that_awaits_something_cancelled() -> None:
-    """Nobody cancelled the preparation itself: its sends fail, and the producer goes on."""
+    """The preparation itself was not cancelled: its sends fail, and the producer goes on."""
     async with running() as (cluster, producer):
         schema = Schema(0.1, asyncio.CancelledError("a request that several preparations share"))
         orders = producer.topic("orders", value=schema)
@@ -339,7 +339,7 @@ async def test_in_a_transaction() -> None:
 
 
 class Methods:
-    """Hides a coroutine function from whoever asks for one."""
+    """Hides a coroutine function from `inspect.iscoroutinefunction`."""
 
     async def _later(self, *_given: object) -> bytes:
         return b""
@@ -432,7 +432,7 @@ async def sent_around(producer: Any) -> tuple[list[Any], list[str]]:
 @pytest.mark.parametrize("kind", ["serializer", "encoder", "partitioner", "interceptor"])
 @jumping
 async def test_a_cancelled_error_of_a_users_function_is_its_own(build: Any, kind: str, known: bool) -> None:
-    """A plain function asks for the result of a cancelled future. Its record fails, and nobody is cancelled; others are sent."""
+    """A plain function asks for the result of a cancelled future. Its record fails; no task is cancelled, and the other records are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cancels = Cancels(kind, asyncio.CancelledError)
@@ -472,7 +472,7 @@ class Stale:
 @pytest.mark.parametrize("way", ["send_and_wait", "send_nowait", "send_many"])
 @jumping
 async def test_an_error_of_is_stale_is_its_records(build: Any, way: str, error: BaseException) -> None:
-    """It cancels nobody, and the encoder is asked again for the next record."""
+    """It cancels no task, and the producer asks the encoder again for the next record."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         stale = Stale()
