@@ -244,18 +244,23 @@ async def test_a_topic_that_is_not_the_ledgers_and_a_lock_that_ended() -> None:
         assert here.committed() == [b"spark-a-0", b"spark-a-1"]
 
 
+async def decided_meanwhile(here: Place, prepared: Sequence[PreparedTransaction], ledger_topic: str) -> Resolution:
+    """Decide the transactions of a query between the tool's first look and its lock. Return what the tool found."""
+    before = len(here.cluster.requests("OffsetFetch"))
+    hang = here.cluster.hang("OffsetFetch", when="after", times=1)
+    resolving = asyncio.create_task(here.resolve(is_ending=True, ledger_topic=ledger_topic))
+    await here.cluster.seen("OffsetFetch", before + 1)
+    await here.decide("spark-a", prepared)
+    hang.release()
+    return await resolving
+
+
 @pytest.mark.asyncio
 async def test_a_decision_that_is_made_elsewhere_while_the_tool_runs() -> None:
     """The driver decides between the tool's first look and its lock, in a topic that is not the named one. Nothing is ended."""
     async with place() as here:
         prepared = await here.prepare("spark-a", 2)
-        before = len(here.cluster.requests("OffsetFetch"))
-        hang = here.cluster.hang("OffsetFetch", when="after", times=1)
-        resolving = asyncio.create_task(here.resolve(is_ending=True, ledger_topic="ledger"))
-        await here.cluster.seen("OffsetFetch", before + 1)
-        await here.decide("spark-a", prepared)
-        hang.release()
-        found = await resolving
+        found = await decided_meanwhile(here, prepared, ledger_topic="ledger")
         assert [(one.action, one.outcome) for one in found.findings if one.transactional_id != "spark-a-driver"] == [(Action.LEAVE, "")] * 2
         assert found.open == 2
 
@@ -315,13 +320,8 @@ async def test_a_decision_that_is_made_while_the_tool_runs() -> None:
     """The driver decides between the tool's first look and its lock. The tool commits what is decided then."""
     async with place() as here:
         prepared = await here.prepare("spark-a", 2)
-        before = len(here.cluster.requests("OffsetFetch"))
-        hang = here.cluster.hang("OffsetFetch", when="after", times=1)
-        resolving = asyncio.create_task(here.resolve(is_ending=True, ledger_topic="orders"))
-        await here.cluster.seen("OffsetFetch", before + 1)
-        await here.decide("spark-a", prepared)
-        hang.release()
-        assert {one[2] for name, one in told(await resolving).items() if name != "spark-a-driver"} == {"committed"}
+        found = await decided_meanwhile(here, prepared, ledger_topic="orders")
+        assert {one[2] for name, one in told(found).items() if name != "spark-a-driver"} == {"committed"}
         assert here.committed() == [b"spark-a-0", b"spark-a-1"]
 
 
