@@ -40,7 +40,8 @@ The decision of a transaction:
   unknown    the decision cannot be read; the line says why
 
 With --end, transactions with the decision "commit" are committed, and those that are "undecided" are aborted. Nothing else is ended. A
-query that is started again from its checkpoint ends its transactions itself.
+query that is started again from its checkpoint ends its transactions itself,
+except those of tasks that have no rows in that run.
 
 Brokers forget the marks of a query that stood still for offsets.retention.minutes (7 days, unless the brokers have another setting), and
 Kafka does not tell when marks were written: a warning goes by the beginning of the query's last transaction. Where no transaction is

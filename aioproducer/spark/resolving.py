@@ -1,7 +1,7 @@
 """Finds the transactions that queries of the sink left open, and ends them as their decision says.
 
-A query that is started again from its checkpoint does that itself. `resolve` is for queries that will not run again: until their
-transactions end, readers of committed records wait, at most `transaction.timeout.ms`.
+A query that is started again from its checkpoint does that itself, except for tasks that have no rows in that run. `resolve` is for these,
+and for queries that will not run again: until their transactions end, readers of committed records wait, at most `transaction.timeout.ms`.
 
 1. A transaction that the decision names is committed: the decision is the point of commit of its batch. All others are aborted.
 2. `resolve` takes the lock of a query's driver before it ends a transaction of the query. So a driver that still runs decides nothing in between.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aioproducer import PreparedTransaction, Producer, ProducerConfig, TopicPartition, TransactionDescription, TransactionResolver
-from aioproducer.spark.exactly_once import TaskTransaction
+from aioproducer.spark.exactly_once import TaskTransaction, commit_batch
 from aioproducer.spark.ledger import Decision, Entry, QueryName
 from aioproducer.spark.ledger_client import Ledger
 from aioproducer.spark.resolving import Action, Decided, Finding, Known, Resolution, judge, resolve
@@ -293,6 +293,19 @@ async def test_a_decision_that_cannot_be_read() -> None:
         assert (one.decided, one.action, one.is_open) == (Decided.UNKNOWN, Action.LEAVE, True)
         assert "'junk'" in one.reason
         assert here.committed() == []
+
+
+@pytest.mark.asyncio
+async def test_a_task_without_rows_leaves_the_transaction_of_an_earlier_run_open() -> None:
+    """The driver died before its decision, and the batch that is run again has no rows. `resolve` ends the transaction."""
+    async with place() as here:
+        await here.prepare("spark-a", 1)
+        ledger = here.ledger("spark-a")
+        again = TaskTransaction(ledger, 5, 0)
+        assert not await again.settled()
+        await commit_batch(ledger, 5, [again.empty()])
+        assert told(await here.resolve(ledger_topic="orders")) == {"spark-a-0": ("undecided", "abort", "", True)}
+        assert told(await here.resolve(is_ending=True, ledger_topic="orders"))["spark-a-0"] == ("undecided", "abort", "aborted", False)
 
 
 @pytest.mark.asyncio
