@@ -49,6 +49,7 @@ ONCE = (
     "tests/scenarios/test_sasl.py",
     "tests/scenarios/test_starting.py",
     "tests/scenarios/test_tls.py",
+    "tests/scenarios/test_user_dialers.py",
 )
 # What needs both builds is skipped there.
 NO_COMPILER = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""}
