@@ -1,4 +1,4 @@
-"""Tells what the producer must know of each function that the user gives: whether a call of it is awaited, and what its failure is."""
+"""Tells two facts of a function that the user gives: whether a call of it is awaited, and which exceptions are its failure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 __all__ = ["USER_FAILURES", "is_coroutine_function"]
 
-# What a function of the user's raises as its own failure. A plain function is never cancelled: its CancelledError is a cancelled future's.
+# Exceptions that are a failure of the user's function. A plain function is never cancelled: its CancelledError is that of a cancelled future.
 USER_FAILURES: Final = (Exception, CancelledError)
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Return whether a call must be awaited: of a coroutine function, of an object whose `__call__` is one, or of a `partial` of these."""
+    """Return whether a call must be awaited: of a coroutine function, of an object with such a `__call__`, or of a `partial` of these."""
     while isinstance(function, functools.partial):
         function = function.func
     # An object that can be called has the function in its class.
