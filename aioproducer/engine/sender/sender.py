@@ -138,6 +138,7 @@ class Sender:
         if state.is_burst:
             state.now = now
             state.is_budget_full = self._loop_budget.is_full
+            state.due_since = self._schedule.due_since
             state.open_batches = self._partition_queues.filling
             least = self._policy.drain(state)
         if least is Fill.NEVER:
