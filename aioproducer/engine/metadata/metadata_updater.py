@@ -158,7 +158,7 @@ class MetadataUpdater:
 
     def forget(self, topic: str) -> None:
         """Forget a topic that is no longer used."""
-        self.view.topics.pop(topic, None)
+        self.view.forget(topic)
         self.schedule.forget(topic)
 
     def hint(self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> bool:
@@ -388,7 +388,8 @@ class MetadataUpdater:
             each = topics.popleft()
             # Another answer may be changing the other topics at the same time.
             if each.name in wanted:
-                told |= await self._take_topic(each, unsettled, has_epochs=version >= _FIRST_WITH_EPOCHS)
+                has_epochs, is_urged = version >= _FIRST_WITH_EPOCHS, each.name in question.urged
+                told |= await self._take_topic(each, unsettled, has_epochs=has_epochs, is_urged=is_urged)
             while each.partitions:
                 del each.partitions[-STRIDE:]
                 # Also after an unchanged topic: the comparison took as long.
@@ -401,10 +402,10 @@ class MetadataUpdater:
             self._rest(in_vain=True)
         self.schedule.request_update(unsettled)
 
-    async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool) -> set[str]:
+    async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool, is_urged: bool) -> set[str]:
         """Apply one topic of an answer. Returns a set with its name, or an empty set if the topic has not changed."""
         self._taking[each.name] = []
-        topic = await self.slices(self.view.taking(each, has_epochs=has_epochs))
+        topic = await self.slices(self.view.taking(each, has_epochs=has_epochs, is_urged=is_urged))
         if topic is not None:
             await self._tell(topic, unsettled)
         self._end_taking(each.name)

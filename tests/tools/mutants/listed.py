@@ -826,8 +826,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "stale-leader-believed",
         "core/metadata/cluster_metadata.py",
-        "if view != known and not 0 <= view.epoch < known.epoch:",
-        "if True:",
+        "if 0 <= view.epoch < known.epoch:",
+        "if False:",
+        ("tests/core/metadata/test_cluster_metadata.py",),
+    ),
+    Mutant(
+        "older-epochs-counted-while-the-leader-works",
+        "core/metadata/cluster_metadata.py",
+        "if is_urged and (older or told.name in self._older):",
+        "if older or told.name in self._older:",
         ("tests/core/metadata/test_cluster_metadata.py",),
     ),
     Mutant(
