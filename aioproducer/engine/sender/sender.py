@@ -389,7 +389,7 @@ class Sender:
         usual = produce_exchange.read_usual(asked, answer.version, answer.frame, answer.offset)
         if usual is not None:
             return usual, set()
-        decoded = answer.decode()
+        decoded = answer.decode(most=produce_exchange.most_elements(asked))
         if decoded.throttle_time_ms > 0 and answer.version >= produce_exchange.FIRST_WITH_THROTTLE:
             node.throttle(decoded.throttle_time_ms)
             self._recorder.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)
