@@ -301,7 +301,7 @@ class MetadataUpdater:
         return False
 
     async def _told_by(self, node: BrokerNode, question: Question, timeout: float) -> tuple[int, Any]:
-        """Request metadata from a node and apply the brokers of its answer. Returns the version and the decoded answer."""
+        """Request metadata from a node and make nodes of the brokers of its answer. Returns the version and the decoded answer."""
         self._asked[node] = self._asked.get(node, 0) + 1
         try:
             answer = await node.call(ApiKey.METADATA, partial(self._request, question.topics), timeout=timeout, patience=_PATIENCE)
@@ -314,6 +314,8 @@ class MetadataUpdater:
         if answer.version >= _FIRST_WITH_MUTING:
             node.throttle(decoded.throttle_time_ms)
         self._check(node, decoded)
+        self._begin_slice()
+        await self.slices(self._cluster.updating(self.view.brokers))
         return answer.version, decoded
 
     def _candidate(self, tried: Container[BrokerNode], *, is_new: bool) -> BrokerNode | None:
@@ -361,7 +363,7 @@ class MetadataUpdater:
             await self._breathe()
 
     def _check(self, node: BrokerNode, decoded: Any) -> None:
-        """Apply the brokers of an answer. Raises if the answer cannot be used: an error, another cluster, no brokers or too many."""
+        """Put the brokers of an answer into the view. Raises if the answer cannot be used: an error, another cluster, no brokers or too many."""
         if decoded.error_code:
             raise broker_error(decoded.error_code)
         if len(decoded.brokers) > _MOST_BROKERS:
@@ -375,7 +377,6 @@ class MetadataUpdater:
             self.schedule.request_update(sorted(self._user.topics()))
         if not self.view.take_cluster(decoded):
             raise ProtocolError("it knows no brokers yet")
-        self._cluster.update(self.view.brokers)
 
     async def _take(self, version: int, decoded: Any, question: Question) -> None:
         """Apply the topics of an answer one by one, and free each: to free all of them at once would block the event loop."""
