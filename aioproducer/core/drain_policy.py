@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_BATCHES", "RULES", "DrainPolicy", "DrainState", "Fill", "Linger", "Rule"]
 
+# Seconds of a drain interval in a burst: four slices of 2 ms. A task that computes for long between its sends makes longer slices. Its
+# intervals are full by this time, or the records of all tasks would wait for four of its records.
+_SECONDS_OF_AN_INTERVAL: Final = 0.008
 # In a burst, all but the last of this many drains send only closed batches. The last one sends full batches, too.
 _FULL_EVERY: Final = 4
-# Drains of a burst until partial batches leave, a few ms.
+# Drains of a burst until partial batches leave, a few ms; or as many times `_SECONDS_OF_AN_INTERVAL`, if the drains take longer.
 _PARTIAL_EVERY: Final = 8
 # Open batches that take about as long to send as an event-loop iteration lasts. With hundreds, each would leave with a record or
 # two.
@@ -77,6 +80,7 @@ class DrainState:
         now: time of this drain.
         is_burst: some task sends without a pause; the other fields count only then.
         is_budget_full: the bytes or slices since the last drain suffice for one.
+        due_since: time at which this drain was scheduled, before it was put off.
         drained_at: time of the last drain.
         batches: batches of the last drain.
         drains: drains of the current burst since partial batches left, before this one.
@@ -84,12 +88,13 @@ class DrainState:
         open_batches: number of open batches.
     """
 
-    __slots__ = ("batches", "drained_at", "drains", "is_budget_full", "is_burst", "now", "open_batches", "partial_at")
+    __slots__ = ("batches", "drained_at", "drains", "due_since", "is_budget_full", "is_burst", "now", "open_batches", "partial_at")
 
     def __init__(self) -> None:
         self.now: float = 0.0
         self.is_burst: bool = False
         self.is_budget_full: bool = False
+        self.due_since: float = 0.0
         self.drained_at: float = 0.0
         self.batches: int = 0
         self.drains: int = 0
@@ -123,9 +128,9 @@ class Rule(NamedTuple):
 
 def _waits_for_partial(state: DrainState) -> bool:
     """Return whether partial batches still wait in this burst."""
-    return state.now - state.partial_at < _MAX_SECONDS_WITHOUT_PARTIAL and bool(
-        (state.drains + 1) % max(_PARTIAL_EVERY, state.open_batches // _OPEN_BATCHES_OF_A_DRAIN)
-    )
+    drains = max(_PARTIAL_EVERY, state.open_batches // _OPEN_BATCHES_OF_A_DRAIN)
+    seconds = min(drains * _SECONDS_OF_AN_INTERVAL, _MAX_SECONDS_WITHOUT_PARTIAL)
+    return state.now - state.partial_at < seconds and bool((state.drains + 1) % drains)
 
 
 def _always(_in_flight: int) -> bool:
@@ -142,7 +147,8 @@ def _broker_queue(state: DrainState) -> Fill:
 
 
 def _full_interval(state: DrainState) -> Fill:
-    return Fill.PARTIAL if state.is_budget_full else Fill.NEVER
+    is_full = state.is_budget_full or state.now - state.due_since >= _SECONDS_OF_AN_INTERVAL
+    return Fill.PARTIAL if is_full else Fill.NEVER
 
 
 def _partial_batches(state: DrainState) -> Fill:

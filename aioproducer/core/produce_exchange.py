@@ -39,6 +39,7 @@ __all__ = [
     "encode",
     "encode_topics",
     "hints",
+    "most_elements",
     "read",
     "read_acknowledged",
     "read_usual",
@@ -53,6 +54,8 @@ FIRST_WITH_ZSTD: Final = 7
 FIRST_FLEXIBLE: Final = 9
 # The first version in which topics have ids instead of names (KIP-516).
 FIRST_WITH_TOPIC_IDS: Final = 13
+# Elements of an answer beyond those of its request: partitions that nothing was sent to, which are ignored.
+_STRANGERS: Final = 1000
 
 # The batches by topic and partition. A topic is its id or its name, as in that version of the request.
 Asked: TypeAlias = "dict[tuple[str | bytes, int], ProducerBatch]"
@@ -168,6 +171,14 @@ def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
         if outcome is _LEFT_OUT:
             responses[batch] = PartitionResponse(ProtocolError(f"the answer left out {batch.queue.topic}-{batch.queue.partition}"))
     return responses
+
+
+def most_elements(batches: Asked) -> int:
+    """Return the most elements of an answer: for each batch a topic, a partition, an error for each record, and the address of a leader.
+
+    An answer with more is not decoded: a MiB of errors of records takes 75 ms, and no batch has as many records.
+    """
+    return _STRANGERS + sum(3 + batch.count for batch in batches.values())
 
 
 def _partitions(answer: Any) -> Iterator[tuple[tuple[str | bytes, int], Any]]:

@@ -24,6 +24,7 @@ from aioproducer.net.request_timer import RequestTimer
 from aioproducer.net.transport import writer_of
 from aioproducer.user_functions import USER_FAILURES
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
+from aioproducer.wire.decoder import UNLIMITED
 from aioproducer.wire.frame import FrameReader, decode_response, encode_request
 from aioproducer.wire.schema import codec
 
@@ -52,13 +53,13 @@ class Answer(NamedTuple):
     offset: int
     at: float
 
-    def decode(self, version: int | None = None) -> Any:
+    def decode(self, version: int | None = None, most: int = UNLIMITED) -> Any:
         """Return the answer's message, decoded as `version`; None: the request's version.
 
         Raises:
-            ProtocolError: the bytes are not such a message.
+            ProtocolError: the bytes are not such a message, or it has more than `most` elements.
         """
-        return codec(f"{NAMES[self.key]}.response", self.version if version is None else version).decode(self.frame, self.offset)
+        return codec(f"{NAMES[self.key]}.response", self.version if version is None else version).decode(self.frame, self.offset, most)
 
     def decode_in_steps(self) -> Any:
         """Return a generator that decodes in small steps and returns the message."""

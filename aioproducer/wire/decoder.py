@@ -2,8 +2,9 @@
 
 1. The decoder compares a length with the bytes left before it makes an object of that length. It compares a count with the bytes that so
    many elements take at least.
-2. Every error is a ProtocolError. The generated code converts Python's own errors (an index, a struct, UTF-8) to it.
-3. Unknown tags are skipped. Known tags that are absent, and fields that the version lacks, get their defaults.
+2. A caller may give the most elements that a message can have. Their objects take a hundred times the bytes that they come from.
+3. Every error is a ProtocolError. The generated code converts Python's own errors (an index, a struct, UTF-8) to it.
+4. Unknown tags are skipped. Known tags that are absent, and fields that the version lacks, get their defaults.
 
 A stepped decoder is the same source with a `yield` after each element of a top-level array and of the arrays in its elements.
 """
@@ -11,6 +12,7 @@ A stepped decoder is the same source with a `yield` after each element of a top-
 from __future__ import annotations
 
 import struct
+import sys
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
     from aioproducer.wire.spec import Field, MessageSpec
 
-__all__ = ["CODES", "make_decoder"]
+__all__ = ["CODES", "UNLIMITED", "make_decoder"]
+
+# The most elements of a message, where the caller knows no number.
+UNLIMITED: Final = sys.maxsize
 
 # The format characters of module `struct`.
 CODES: Final = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "bool": "?", "uuid": "16s"}
@@ -35,7 +40,10 @@ _FEW: Final = 9
 
 
 def make_decoder(spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool) -> Any:
-    """Return the function `decode(buffer, offset=0) -> message`; with `stepped`, a generator function that returns the message."""
+    """Return the function `decode(buffer, offset=0, most=UNLIMITED) -> message`.
+
+    With `stepped`, it is a generator function `decode(buffer, offset=0)` that returns the message.
+    """
     return _Decoder(spec, version, types, stepped=stepped).make()
 
 
@@ -52,12 +60,13 @@ class _Decoder:
         self._source = Source(f"{title} decode{' in steps' if stepped else ''}", names)
         names["refused"] = lambda where, size, left: ProtocolError(f"{title}: {where} claims a size of {size} with {left} bytes left")
         names["ended"] = lambda size: ProtocolError(f"{title}: the message goes on after its {size} bytes")
+        names["crowded"] = lambda where: ProtocolError(f"{title}: {where} has more elements than such a message can have here")
         names["unreadable"] = lambda error: ProtocolError(f"{title}: text that is not UTF-8: {error.reason}")
         names["surplus"] = lambda size: ProtocolError(f"{title}: {size} bytes follow the message")
 
     def make(self) -> Any:
         source = self._source
-        with source.block("def decode(buffer, offset=0):"):
+        with source.block(f"def decode(buffer, offset=0{'' if self._stepped else f', most={UNLIMITED}'}):"):
             # `bytes` of a bytes object makes no copy
             source.line("data = bytes(buffer)")
             source.line("at, end = offset, len(data)")
@@ -197,6 +206,10 @@ class _Decoder:
         self._array_depth += 1
         # many arrays are empty
         with source.block("if n:"):
+            if not self._stepped:
+                source.line("most -= n")
+                with source.block("if most < 0:"):
+                    source.line(f"raise crowded({field.path.removeprefix(f'{self._spec.name}.')!r})")
             source.line(f"{append} = {variable}.append")
             with source.block("for _ in range(n):"):
                 if field.kind == "str":

@@ -87,8 +87,8 @@ class Codec:
     Attributes:
         encode: `encode(message)` returns chunks of bytes. A `bytes` field may be a buffer or a sequence of buffers, which are not copied
             unless they are small. It raises ValueError for a value that its field cannot hold.
-        decode: `decode(buffer, offset=0)` returns the message, which must fill the buffer from `offset` on; else it raises ProtocolError.
-            Arrays are lists, and tuples if their elements are numbers. A field that the version lacks has its default. A buffer that is
+        decode: `decode(buffer, offset=0, most=...)` returns the message, which must fill the buffer from `offset` on; else it raises
+            ProtocolError. It also does if the arrays of strings and structures have more than `most` elements together. Arrays are lists, and tuples if their elements are numbers. A field that the version lacks has its default. A buffer that is
             not `bytes` is copied once.
         decode_in_steps: `decode` as a generator that returns the message. It yields after each element of a top-level array and of
             the arrays in its elements, so that a caller can decode a large answer in small steps.

@@ -5,6 +5,7 @@ Requests and answers by prepared bytes are the schema's, byte for byte; an answe
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -252,6 +253,45 @@ def test_any_byte_may_be_another(version: int) -> None:
     assert numbers == 3 * (32 + 3 * 64) + names * (8 if version >= produce_exchange.FIRST_WITH_TOPIC_IDS else 7)
     with pytest.raises(ProtocolError):
         codec("Produce.response", version).decode(whole[:-1])
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_whatever_an_answer_says_each_batch_has_a_response(version: int) -> None:
+    """Each bit of an answer is turned: the schema refuses it, or each batch gets one response, and hints concern these batches alone."""
+    errors = [message("Produce.response.topics.partitions.record_errors", batch_index=at, batch_index_error_message="no") for at in (0, 1)]
+    leader = message("Produce.response.topics.partitions.current_leader", leader_id=2, leader_epoch=7)
+    refused = message("Produce.response.topics.partitions", index=0, error_code=87, record_errors=errors, current_leader=leader)
+    written = message("Produce.response.topics.partitions", index=1, base_offset=5)
+    topic = message("Produce.response.topics", name="t", topic_id=bytes(15) + b"\1", partitions=[refused, written])
+    nodes = [message("Produce.response.node_endpoints", node_id=2, host="host", port=9092)]
+    whole = b"".join(codec("Produce.response", version).encode(message("Produce.response", topics=[topic], node_endpoints=nodes)))
+    batches = asked(0, 1)
+    if version >= produce_exchange.FIRST_WITH_TOPIC_IDS:
+        batches = {(bytes(15) + b"\1", partition): batch for (_, partition), batch in batches.items()}
+    outcomes = set()
+    for at, bit in itertools.product(range(len(whole)), range(8)):
+        bent = bytes((*whole[:at], whole[at] ^ 1 << bit, *whole[at + 1 :]))
+        usual = produce_exchange.read_usual(batches, version, bent, 0)
+        try:
+            decoded = codec("Produce.response", version).decode(bent, 0, produce_exchange.most_elements(batches))
+        except ProtocolError:
+            assert usual is None
+            continue
+        responses = usual or produce_exchange.read(batches, decoded)
+        assert responses.keys() == set(batches.values())
+        assert all(index in (0, 1) for response in responses.values() for index in response.refused)
+        assert produce_exchange.hints(batches, decoded).keys() <= set(batches.values())
+        outcomes |= {type(response.error) for response in responses.values()}
+    assert outcomes == {type(None), BrokerError, ProtocolError}
+
+
+@pytest.mark.parametrize("records", [0, 1, 100_000])
+def test_an_answer_may_have_an_error_for_each_record(records: int) -> None:
+    batches = asked(0, 1)
+    for batch in batches.values():
+        batch.count = records
+    # A topic, a partition and an address for each.
+    assert produce_exchange.most_elements(batches) == 1000 + 2 * (3 + records)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from whole import jumping, running
 
 from aioproducer.errors import BrokerError, DeliveryError, DeliveryTimeout, Persisted
 from aioproducer.testing import FakeCluster
+from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from aioproducer import Producer
@@ -207,6 +208,29 @@ async def test_an_answer_that_lacks_a_partition_costs_that_one_an_attempt() -> N
         assert not left_out.done()
         assert (await left_out).offset == 0, "it was sent twice, and is there once"
         assert len({request.connection for request in cluster.requests("Produce")}) == 1
+
+
+@pytest.mark.parametrize(("records", "errors", "is_taken"), [(1_500, 1_500, True), (1, 900, True), (1, 1_010, False), (10, 200_000, False)])
+@jumping
+async def test_errors_of_more_records_than_were_sent(records: int, errors: int, is_taken: bool) -> None:
+    """A broker may refuse each record of a batch. An answer with many more errors is not decoded: that would hold the loop for 0.1 s."""
+    error = message("Produce.response.topics.partitions.record_errors", batch_index=0, batch_index_error_message="bad")
+
+    def crowd(answer: Any) -> None:
+        answer.topics[0].partitions[0].record_errors = [error] * errors
+
+    async with running(batch_size=1_000_000, linger_ms=100) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        answered = len(cluster.requests("Produce"))
+        cluster.fail("Produce", "INVALID_RECORD", message="bad")
+        cluster.rewrite("Produce", crowd, times=1)
+        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(records)]
+        outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
+        # The record that the answer names fails, or all records are sent again over another connection.
+        assert isinstance(outcomes[0], DeliveryError) is is_taken
+        assert not any(isinstance(outcome, BaseException) for outcome in outcomes[1:])
+        before, after = (request.connection for request in (cluster.requests("Produce")[answered - 1], cluster.requests("Produce")[-1]))
+        assert (before == after) is is_taken
 
 
 @jumping

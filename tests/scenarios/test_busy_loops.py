@@ -126,6 +126,50 @@ async def test_a_record_leaves_at_the_end_of_its_turn_beside_a_loop_of_sends(bui
             await sending
 
 
+@pytest.mark.parametrize(
+    ("seconds", "partitions", "most"),
+    [
+        # The loop sends a few records in each slice of 2 ms: the record lingers 5 ms, then waits 64 ms at most.
+        pytest.param(0.000_2, 6, 0.09, id="200us"),
+        pytest.param(0.002, 50, 0.09, id="2ms"),
+        # Each record takes an iteration of the event loop, and to write it and read the answer takes five.
+        pytest.param(0.1, 6, 0.65, id="100ms"),
+        pytest.param(0.3, 500, 1.95, id="300ms"),
+    ],
+)
+@pytest.mark.parametrize("linger_ms", [5, "auto"])
+@on_both
+@jumping
+async def test_a_batch_that_has_lingered_leaves_beside_a_loop_that_computes(
+    build: Any, linger_ms: Any, seconds: float, partitions: int, most: float
+) -> None:
+    """What fills batches in a burst is counted in slices of 2 ms. A task that computes for longer between its sends holds back no batch."""
+
+    async def burst() -> None:
+        for number in range(1_000_000):
+            compute(seconds)
+            await producer.send("orders", VALUE, partition=number % partitions)
+
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=partitions)
+        cluster.create_topic("alone")
+        async with producer_on(build)(**cluster.client_options, linger_ms=linger_ms) as producer:
+            await producer.send_and_wait("alone", b"first")
+            sending = asyncio.create_task(burst())
+            # The burst's first records go before the producer has learned its pace.
+            await producer.send_and_wait("alone", b"second")
+            loop, waited = asyncio.get_running_loop(), []
+            for _ in range(10):
+                await asyncio.sleep(0.05)
+                began = loop.time()
+                await producer.send_and_wait("alone", b"one")
+                waited.append(loop.time() - began)
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert sending.cancelled()
+    assert max(waited) < most
+
+
 @jumping
 async def test_a_turn_of_the_loop_is_one_request_while_slots_are_free() -> None:
     """The records queued in one iteration leave together, and wait for nothing else."""

@@ -90,6 +90,33 @@ async def test_a_stale_broker_names_the_old_leader() -> None:
             assert cluster.values("orders") == [b"%d" % number for number in range(12)]
 
 
+@pytest.mark.parametrize("hints", [True, False], ids=["the leader is named", "the leader is not named"])
+@jumping
+async def test_a_leader_epoch_that_no_election_had_is_given_up(hints: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """One wrong answer has a leader and an epoch far above the real one. What brokers tell afterwards looks older, and is right."""
+    async with FakeCluster(brokers=2, memory=True, versions={} if hints else {"Produce": (3, 9)}) as cluster:
+        cluster.create_topic("orders")
+        cluster.create_topic("others")
+        cluster.move_leader("orders", 0, 1)
+        async with running(cluster) as (_, producer):
+
+            def forge(answer: Any) -> None:
+                for topic in answer.topics:
+                    topic.partitions[0].leader_id, topic.partitions[0].leader_epoch = 2, 1_000_000
+
+            cluster.rewrite("Metadata", forge, times=1)
+            began = asyncio.get_running_loop().time()
+            await producer.send_and_wait("orders", b"0")
+            assert asyncio.get_running_loop().time() - began < 5
+            # Real elections count again.
+            cluster.move_leader("orders", 0, 2)
+            began = asyncio.get_running_loop().time()
+            await producer.send_and_wait("orders", b"1")
+            assert asyncio.get_running_loop().time() - began < 0.5
+        assert cluster.values("orders") == [b"0", b"1"]
+        assert caplog.text.count("older leader epochs of topic orders") == 1
+
+
 @jumping
 async def test_epochs_of_old_brokers_are_not_trusted() -> None:
     """KAFKA-9212: before Metadata v9 a new leader may have an epoch that looks older. The producer follows it all the same."""

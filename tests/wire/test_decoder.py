@@ -87,6 +87,19 @@ def test_a_count_is_compared_with_what_its_elements_take() -> None:
         codec("Metadata.response", 5).decode(data)
 
 
+@pytest.mark.parametrize("version", [5, 9])
+def test_no_more_elements_are_made_than_the_caller_takes(version: int) -> None:
+    """Elements are counted in all arrays together, before any of an array is made. Numbers are not counted."""
+    partition = message("Metadata.response.topics.partitions", replica_nodes=(1,) * 50)
+    topics = [message("Metadata.response.topics", name="t", partitions=[partition] * 2)] * 3
+    data = encoded("Metadata.response", version, message("Metadata.response", topics=topics))
+    decode = codec("Metadata.response", version).decode
+    assert decode(data, 0, 9) == decode(data)
+    for most, where in ((8, "topics.partitions"), (3, "topics.partitions"), (2, "topics")):
+        with pytest.raises(ProtocolError, match=f"Metadata.response v{version}: {where} has more elements"):
+            decode(data, 0, most)
+
+
 @pytest.mark.parametrize(
     ("name", "version", "data", "words"),
     [

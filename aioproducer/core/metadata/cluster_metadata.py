@@ -4,7 +4,8 @@
    applied one by one, each in steps, so that other work can run between the steps of a large answer. The known state of a topic is
    an immutable value.
 2. An older leader epoch of the same topic id comes from a stale broker: the known leader stays (MET-07). A new topic id is a new
-   topic. An answer without a topic id, or without a reliable epoch, comes from a broker that is older than these fields.
+   topic. An answer without a topic id, or without a reliable epoch, comes from a broker that is older than these fields. If the known
+   leader does not work, and `_OLDER_ANSWERS` answers in a row have an older epoch, the known one is wrong: the older one is applied.
 3. An answer without brokers comes from a broker that is starting: nothing changes (MET-11). An answer's entry for a broker without
    a usable address, or with two addresses, is ignored: the known entry stays.
 4. Another cluster id is another cluster: all topics of the old cluster are dropped.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.incremental import STRIDE
 from aioproducer.errors import BrokerError, broker_error
+from aioproducer.guarded_log import GuardedLog
 from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -26,11 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
 
+_log = GuardedLog(__name__)
 NO_ID: Final = bytes(16)
 # Pairs of leader and epoch that share one object. Thousands of topics have few distinct pairs.
 _VIEWS: Final = 4096
 # Characters of a host: a name of the DNS, with its last dot.
 _LONGEST_HOST: Final = 254
+# Answers in a row after which an older epoch is applied: they take some 2 s, and a broker that lags behind others has caught up by then.
+# Java's producer keeps the newest epoch of a topic id for ever, and franz-go applies the fifth older answer after the known one, too.
+_OLDER_ANSWERS: Final = 5
 
 
 class Broker(NamedTuple):
@@ -87,6 +93,13 @@ class ClusterMetadata:
         self.brokers: Mapping[int, Broker] = {}
         self.topics: dict[str, TopicView] = {}
         self.cluster_id: str | None = None
+        # By topic and partition, the answers in a row that had an older epoch while the known leader did not work.
+        self._older: dict[str, dict[int, int]] = {}
+
+    def forget(self, name: str) -> None:
+        """Forget a topic."""
+        self.topics.pop(name, None)
+        self._older.pop(name, None)
 
     def is_in_rack(self, rack: str, node_id: int) -> bool:
         """Return whether a broker is known to be in a rack (KIP-1123)."""
@@ -108,6 +121,7 @@ class ClusterMetadata:
         if not self.is_of(answer.cluster_id):
             # A topic of the old cluster that is being applied is dropped, too.
             self.topics = {}
+            self._older = {}
         self.brokers = brokers
         self.cluster_id = answer.cluster_id or self.cluster_id
         return True
@@ -120,7 +134,7 @@ class ClusterMetadata:
         self.brokers = {**self.brokers, **found}
         return bool(found)
 
-    def taking(self, told: Any, *, has_epochs: bool = True) -> Steps[TopicView | None]:
+    def taking(self, told: Any, *, has_epochs: bool = True, is_urged: bool = False) -> Steps[TopicView | None]:
         """Apply one topic of an answer. Returns the topic if it has changed.
 
         The topic changes in the last step. Until then no other caller may apply the same topic.
@@ -128,16 +142,40 @@ class ClusterMetadata:
         Args:
             told: the topic of a decoded answer, after `take_cluster`.
             has_epochs: whether its leader epochs are reliable; before Metadata v9 they are not (KAFKA-9835).
+            is_urged: whether it was requested because the known metadata does not work. Otherwise, older epochs are not counted.
         """
         if told.name is None:
             return None
         topics = self.topics
         known = topics.get(told.name)
-        topic = yield from _topic(told, known, self.brokers, has_epochs=has_epochs)
+        older: dict[int, PartitionView] = {}
+        topic = yield from _topic(told, known, self.brokers, older, has_epochs=has_epochs)
+        if is_urged and (older or told.name in self._older):
+            topic = yield from self._judging(topic, older)
         if topic == known:
             return None
         topics[told.name] = topic
         return topic
+
+    def _judging(self, topic: TopicView, older: Mapping[int, PartitionView]) -> Steps[TopicView]:
+        """Count the older epochs of an answer. Returns the topic with those that enough answers in a row had."""
+        before = self._older.pop(topic.name, {})
+        counts: dict[int, int] = {}
+        partitions = list(topic.partitions)
+        for number, (index, view) in enumerate(older.items(), 1):
+            count = before.get(index, 0) + 1
+            if count < _OLDER_ANSWERS:
+                counts[index] = count
+            else:
+                partitions[index] = view
+            if not number % STRIDE:
+                yield
+        if counts:
+            self._older[topic.name] = counts
+        if len(counts) == len(older):
+            return topic
+        _log.warning("%d answers in a row had older leader epochs of topic %s: they are applied", _OLDER_ANSWERS, topic.name)
+        return topic._replace(partitions=tuple(partitions))
 
     def take_leader(self, name: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> TopicView | None:
         """Apply a leader from a Produce answer (KIP-951, LDR-01), if it is newly elected and reachable.
@@ -162,6 +200,8 @@ class ClusterMetadata:
         partitions[partition] = PartitionView(leader, epoch)
         topic = self.topics[name] = topic._replace(partitions=tuple(partitions))
         self.brokers = brokers
+        # The older answers were those of stale brokers.
+        self._older.pop(name, None)
         return topic
 
 
@@ -190,8 +230,10 @@ def _is_usable(broker: Broker) -> bool:
     return 0 < len(broker.host) <= _LONGEST_HOST and broker.host.isprintable() and 0 < broker.port < 65_536
 
 
-def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *, has_epochs: bool) -> Steps[TopicView]:
-    """Return one topic of an answer. Known values are kept where the answer is older."""
+def _topic(
+    told: Any, known: TopicView | None, brokers: Mapping[int, Broker], older: dict[int, PartitionView], *, has_epochs: bool
+) -> Steps[TopicView]:
+    """Return one topic of an answer. Known values are kept where the answer is older; `older` gets what it has there."""
     if told.error_code and not told.partitions:
         error = broker_error(told.error_code)
         if known is not None and known.partitions and error.retriable:
@@ -200,7 +242,7 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *,
     if known is None or known.error is not None or told.topic_id not in (known.topic_id, NO_ID):
         # A new topic, or a topic that was created again under that name.
         known = TopicView(told.name, told.topic_id)
-    partitions = yield from _partitions(told, known.partitions, brokers, has_epochs=has_epochs)
+    partitions = yield from _partitions(told, known.partitions, brokers, older, has_epochs=has_epochs)
     # No partition has a valid index: treat the topic as one that has no leader for its first partition yet.
     if not partitions:
         return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
@@ -208,7 +250,7 @@ def _topic(told: Any, known: TopicView | None, brokers: Mapping[int, Broker], *,
 
 
 def _partitions(
-    told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker], *, has_epochs: bool
+    told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker], older: dict[int, PartitionView], *, has_epochs: bool
 ) -> Steps[tuple[PartitionView, ...]]:
     """Return the partitions of a topic, numbered without gaps. A partition beyond a gap is not usable yet.
 
@@ -221,8 +263,11 @@ def _partitions(
         index = partition.partition_index
         if 0 <= index < len(found):
             known = found[index]
-            if view != known and not 0 <= view.epoch < known.epoch:
+            if 0 <= view.epoch < known.epoch:
+                older[index] = view
+            elif view != known:
                 found[index] = view
+                older.pop(index, None)
         elif index == len(found):
             found.append(view)
         else:

@@ -196,9 +196,10 @@ class DrainSchedule:
     Attributes:
         fast_path, loop_budget: as given.
         is_due: a drain is scheduled.
+        due_since: the time at which it was scheduled, before it was put off.
     """
 
-    __slots__ = ("_drains", "_find_fault", "_loop", "_now_ms", "_running", "_since", "fast_path", "is_due", "loop_budget")
+    __slots__ = ("_drains", "_find_fault", "_loop", "_now_ms", "_running", "_since", "due_since", "fast_path", "is_due", "loop_budget")
     _drains: Drains
 
     def __init__(
@@ -212,6 +213,7 @@ class DrainSchedule:
         self._since = 0.0
         self.loop_budget: LoopBudget = loop_budget
         self.is_due: bool = False
+        self.due_since: float = 0.0
 
     def drain_by(self, drains: Drains) -> None:
         """Have `drains` called from now on."""
@@ -242,7 +244,7 @@ class DrainSchedule:
         """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
         if not self.is_due:
             self.is_due = True
-            self._since = self._loop.time()
+            self._since = self.due_since = self._loop.time()
             self._loop.call_soon(self._drains.on_turn)
 
     def put_off(self, now: float) -> None:

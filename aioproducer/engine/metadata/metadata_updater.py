@@ -158,7 +158,7 @@ class MetadataUpdater:
 
     def forget(self, topic: str) -> None:
         """Forget a topic that is no longer used."""
-        self.view.topics.pop(topic, None)
+        self.view.forget(topic)
         self.schedule.forget(topic)
 
     def hint(self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> bool:
@@ -301,7 +301,7 @@ class MetadataUpdater:
         return False
 
     async def _told_by(self, node: BrokerNode, question: Question, timeout: float) -> tuple[int, Any]:
-        """Request metadata from a node and apply the brokers of its answer. Returns the version and the decoded answer."""
+        """Request metadata from a node and make nodes of the brokers of its answer. Returns the version and the decoded answer."""
         self._asked[node] = self._asked.get(node, 0) + 1
         try:
             answer = await node.call(ApiKey.METADATA, partial(self._request, question.topics), timeout=timeout, patience=_PATIENCE)
@@ -314,6 +314,8 @@ class MetadataUpdater:
         if answer.version >= _FIRST_WITH_MUTING:
             node.throttle(decoded.throttle_time_ms)
         self._check(node, decoded)
+        self._begin_slice()
+        await self.slices(self._cluster.updating(self.view.brokers))
         return answer.version, decoded
 
     def _candidate(self, tried: Container[BrokerNode], *, is_new: bool) -> BrokerNode | None:
@@ -361,7 +363,7 @@ class MetadataUpdater:
             await self._breathe()
 
     def _check(self, node: BrokerNode, decoded: Any) -> None:
-        """Apply the brokers of an answer. Raises if the answer cannot be used: an error, another cluster, no brokers or too many."""
+        """Put the brokers of an answer into the view. Raises if the answer cannot be used: an error, another cluster, no brokers or too many."""
         if decoded.error_code:
             raise broker_error(decoded.error_code)
         if len(decoded.brokers) > _MOST_BROKERS:
@@ -375,7 +377,6 @@ class MetadataUpdater:
             self.schedule.request_update(sorted(self._user.topics()))
         if not self.view.take_cluster(decoded):
             raise ProtocolError("it knows no brokers yet")
-        self._cluster.update(self.view.brokers)
 
     async def _take(self, version: int, decoded: Any, question: Question) -> None:
         """Apply the topics of an answer one by one, and free each: to free all of them at once would block the event loop."""
@@ -388,7 +389,8 @@ class MetadataUpdater:
             each = topics.popleft()
             # Another answer may be changing the other topics at the same time.
             if each.name in wanted:
-                told |= await self._take_topic(each, unsettled, has_epochs=version >= _FIRST_WITH_EPOCHS)
+                has_epochs, is_urged = version >= _FIRST_WITH_EPOCHS, each.name in question.urged
+                told |= await self._take_topic(each, unsettled, has_epochs=has_epochs, is_urged=is_urged)
             while each.partitions:
                 del each.partitions[-STRIDE:]
                 # Also after an unchanged topic: the comparison took as long.
@@ -401,10 +403,10 @@ class MetadataUpdater:
             self._rest(in_vain=True)
         self.schedule.request_update(unsettled)
 
-    async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool) -> set[str]:
+    async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool, is_urged: bool) -> set[str]:
         """Apply one topic of an answer. Returns a set with its name, or an empty set if the topic has not changed."""
         self._taking[each.name] = []
-        topic = await self.slices(self.view.taking(each, has_epochs=has_epochs))
+        topic = await self.slices(self.view.taking(each, has_epochs=has_epochs, is_urged=is_urged))
         if topic is not None:
             await self._tell(topic, unsettled)
         self._end_taking(each.name)

@@ -138,6 +138,7 @@ class Sender:
         if state.is_burst:
             state.now = now
             state.is_budget_full = self._loop_budget.is_full
+            state.due_since = self._schedule.due_since
             state.open_batches = self._partition_queues.filling
             least = self._policy.drain(state)
         if least is Fill.NEVER:
@@ -388,7 +389,7 @@ class Sender:
         usual = produce_exchange.read_usual(asked, answer.version, answer.frame, answer.offset)
         if usual is not None:
             return usual, set()
-        decoded = answer.decode()
+        decoded = answer.decode(most=produce_exchange.most_elements(asked))
         if decoded.throttle_time_ms > 0 and answer.version >= produce_exchange.FIRST_WITH_THROTTLE:
             node.throttle(decoded.throttle_time_ms)
             self._recorder.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)

@@ -41,9 +41,11 @@ class Merged(NamedTuple):
     changed: tuple[TopicView, ...]
 
 
-def take(view: ClusterMetadata, told: Any, *, has_epochs: bool = True) -> tuple[TopicView, ...]:
+def take(view: ClusterMetadata, told: Any, *, has_epochs: bool = True, is_urged: bool = False) -> tuple[TopicView, ...]:
     """The whole of an answer."""
-    topics = [whole(view.taking(topic, has_epochs=has_epochs)) for topic in told.topics] if view.take_cluster(told) else []
+    if not view.take_cluster(told):
+        return ()
+    topics = [whole(view.taking(topic, has_epochs=has_epochs, is_urged=is_urged)) for topic in told.topics]
     return tuple(topic for topic in topics if topic is not None)
 
 
@@ -183,6 +185,58 @@ def test_a_topic_that_is_told_twice_is_what_was_told_last() -> None:
 def test_an_older_leader_epoch_is_a_stale_brokers(epoch: int, leader: int) -> None:
     """MET-07: the view keeps the leader with the latest election. Between answers about the same election, the newest answer holds."""
     assert leaders(merged(answer(told("t", {0: (1, 5)})), answer(told("t", {0: (2, epoch)})))) == [leader]
+
+
+def test_five_answers_in_a_row_outdo_an_epoch_that_does_not_work() -> None:
+    """Some broker told an epoch that no election had. Each partition has a count of its own, and an answer counts once."""
+    view = merged(answer(told("t", {0: (1, 500), 1: (1, 5)}))).view
+    twice = told("t", {0: (2, 4), 1: (1, 5)})
+    twice.partitions.append(partition(0, 2, 4))
+    for _ in range(4):
+        assert take(view, answer(twice), is_urged=True) == ()
+    (topic,) = take(view, answer(told("t", {0: (2, 6), 1: (2, 4)})), is_urged=True)
+    assert topic == view.topics["t"] == TopicView("t", ID, (PartitionView(2, 6), PartitionView(1, 5)))
+    assert take(view, answer(told("t", {0: (2, 6), 1: (2, 4)})), is_urged=True) == ()
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param(lambda view: take(view, answer(told("t", {0: (1, 5)})), is_urged=True), id="an answer with the known epoch"),
+        pytest.param(lambda view: take(view, answer(told("t", {0: (1, 6)})), is_urged=True), id="an answer with a newer one"),
+        pytest.param(lambda view: view.take_leader("t", 0, 2, 7), id="a hint of a newer election"),
+        pytest.param(lambda view: view.forget("t") or take(view, answer(told("t", {0: (1, 5)}))), id="the topic is forgotten"),
+        pytest.param(lambda view: take(view, answer(told("t", {0: (1, 5)}), cluster_id="d")), id="another cluster"),
+    ],
+)
+def test_older_answers_count_in_a_row(between: Any) -> None:
+    """What shows that some broker knows better begins the count anew."""
+    view = merged(answer(told("t", {0: (1, 5)}))).view
+    for _ in range(4):
+        take(view, answer(told("t", {0: (2, 4)})), is_urged=True)
+    between(view)
+    known = view.topics["t"]
+    for _ in range(4):
+        assert take(view, answer(told("t", {0: (2, 4)}), cluster_id=None), is_urged=True) == ()
+    assert view.topics["t"] is known
+
+
+def test_older_answers_do_not_count_while_the_known_leader_works() -> None:
+    """A refresh may ask the same stale broker each time."""
+    view = merged(answer(told("t", {0: (1, 5)}))).view
+    for _ in range(20):
+        assert take(view, answer(told("t", {0: (2, 4)}))) == ()
+
+
+def test_older_answers_about_a_large_topic_are_counted_in_steps() -> None:
+    view = ClusterMetadata()
+    view.take_cluster(answer())
+    numbers = range(4 * STRIDE)
+    whole(view.taking(told("t", dict.fromkeys(numbers, (1, 5)))))
+    for _ in range(4):
+        assert len(list(view.taking(told("t", dict.fromkeys(numbers, (2, 4))), is_urged=True))) >= 8
+    assert len(list(view.taking(told("t", dict.fromkeys(numbers, (2, 4))), is_urged=True))) >= 8
+    assert set(view.topics["t"].partitions) == {PartitionView(2, 4)}
 
 
 def test_epochs_are_compared_by_partition() -> None:

@@ -796,5 +796,36 @@ def test_a_large_answer_never_holds_the_loop() -> None:
     assert any(asyncio.run(main()) < 0.005 for _ in range(3))
 
 
+def test_an_answer_with_many_brokers_does_not_hold_the_loop() -> None:
+    """Each broker gets a node, which takes 30 us: the nodes are made in slices. The test measures as the one above."""
+    brokers = [message("Metadata.response.brokers", node_id=number, host="one", port=1) for number in range(10_000)]
+    large = message("Metadata.response", brokers=brokers, cluster_id="c")
+    small = message("Metadata.response", brokers=brokers[:1], cluster_id="c")
+
+    async def main() -> float:
+        def answer(stream: ScriptedStream, question: Asked) -> None:
+            if question.key is ApiKey.API_VERSIONS:
+                api_versions(stream, question)
+            else:
+                stream.answer(question, large if question.message.topics else small)
+
+        longest = 0.0
+        async with refreshing(ScriptedDialer(answers=answer), "boot:1") as table:
+            gc.disable()
+            try:
+                table.want("t")
+                while len(table.cluster.nodes) < 10_000:
+                    before = time.thread_time()
+                    await asyncio.sleep(0)
+                    # The script encodes the answer at once, before there is a second node.
+                    if len(table.cluster.nodes) > 1:
+                        longest = max(longest, time.thread_time() - before)
+            finally:
+                gc.enable()
+        return longest
+
+    assert any(asyncio.run(main()) < 0.02 for _ in range(3))
+
+
 def _replaced(partition: Any, index: int) -> Any:
     return type(partition)(**{name: getattr(partition, name) for name in partition.__slots__} | {"partition_index": index})

@@ -78,7 +78,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-a-burst-holds-back-stays-however-long-that-takes",
         "core/drain_policy.py",
-        "state.now - state.partial_at < _MAX_SECONDS_WITHOUT_PARTIAL and ",
+        "state.now - state.partial_at < seconds and ",
+        "",
+        ("tests/core/test_drain_policy.py",),
+    ),
+    Mutant(
+        "a-burst-that-computes-fills-its-interval-by-records-alone",
+        "core/drain_policy.py",
+        " or state.now - state.due_since >= _SECONDS_OF_AN_INTERVAL",
         "",
         ("tests/core/test_drain_policy.py",),
     ),
@@ -819,8 +826,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "stale-leader-believed",
         "core/metadata/cluster_metadata.py",
-        "if view != known and not 0 <= view.epoch < known.epoch:",
-        "if True:",
+        "if 0 <= view.epoch < known.epoch:",
+        "if False:",
+        ("tests/core/metadata/test_cluster_metadata.py",),
+    ),
+    Mutant(
+        "older-epochs-counted-while-the-leader-works",
+        "core/metadata/cluster_metadata.py",
+        "if is_urged and (older or told.name in self._older):",
+        "if older or told.name in self._older:",
         ("tests/core/metadata/test_cluster_metadata.py",),
     ),
     Mutant(
