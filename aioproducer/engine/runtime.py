@@ -95,11 +95,15 @@ class Runtime:
             BootstrapFailed: no broker answered within `max_block_ms`, or the brokers refuse this producer an id.
             ConfigError: `message_format_max` asks for a format that the broker no longer takes.
             ProducerClosed: `startup.stop` was called meanwhile.
-        Cancellation, or an error: no task or connection is left. The user's interceptors are not closed, because another engine may be
-        started with them.
+        Cancellation, or an error: no task or connection is left. The interceptors that the user gave are not closed, because another
+        engine may be started with them; those that were made of classes are.
         """
         fork_safety.watch(self)
-        await self.startup.run(wait=wait)
+        try:
+            await self.startup.run(wait=wait)
+        except BaseException:
+            self.parts.close_own_interception()
+            raise
         # A task may have failed while the start went on.
         if self.shutdown.failure is None:
             self._fast_path.here = here()

@@ -103,6 +103,11 @@ class EngineParts(NamedTuple):
         if self.interception is not None:
             self.interception.close()
 
+    def close_own_interception(self) -> None:
+        """Close the interceptors that were made of classes: the start has failed, and another one makes others."""
+        if self.interception is not None:
+            self.interception.close_own()
+
 
 def wire(
     config: ProducerConfig,

@@ -2,7 +2,9 @@
 
 1. A connection tries each address of a name once before a failed one is tried again (NET-32). `Addresses` looks the name up again when
    no address is left, and after an established connection is lost, because the addresses of a name change.
-2. With `client_dns_lookup=resolve_canonical_bootstrap_servers_only`, canonical names replace the addresses of a bootstrap name
+2. The address of a lost connection is tried last (KAFKA-12193): behind it may be an instance of a load balancer that accepts connections
+   and serves none. It stays before the addresses of the other IP version, which may lead nowhere.
+3. With `client_dns_lookup=resolve_canonical_bootstrap_servers_only`, canonical names replace the addresses of a bootstrap name
    (KIP-235). The dialer then connects to each host behind a load balancer by its own name, and checks that name.
 """
 
@@ -73,6 +75,8 @@ class Addresses:
         self._host = host
         self._look_up = look_up
         self._left: list[str] = []
+        # The address of the connection that was lost since the latest look-up; empty: none was.
+        self._lost = ""
 
     async def to_try(self) -> Sequence[str]:
         """Return the addresses that have not failed since the latest look-up. Looks the name up again if all of them failed.
@@ -86,7 +90,8 @@ class Addresses:
             found = await self._look_up(self._host)
             if not found:
                 raise OSError(f"the name {self._host!r} stands for no address")
-            self._left = list(found)
+            self._left = _after(self._lost, list(found))
+            self._lost = ""
         return tuple(self._left)
 
     def failed(self, address: str) -> None:
@@ -94,6 +99,24 @@ class Addresses:
         if address in self._left:
             self._left.remove(address)
 
-    def forget(self) -> None:
-        """Drop all addresses, so that `to_try` looks the name up again."""
+    def forget(self, lost: str = "") -> None:
+        """Drop all addresses, so that `to_try` looks the name up again.
+
+        Args:
+            lost: the address of a connection that was lost, which is to be tried last; empty: the order stays that of the look-up.
+        """
         self._left.clear()
+        self._lost = lost
+
+
+def _after(lost: str, found: list[str]) -> list[str]:
+    """Return the addresses of a name in the order in which they are tried after a connection to `lost` was lost.
+
+    The addresses of its IP version come first, from the one behind it on, and `lost` as the last of them.
+    """
+    if lost not in found:
+        return found
+    at = found.index(lost) + 1
+    others = found[at:] + found[:at]
+    same = [address for address in others if (":" in address) == (":" in lost)]
+    return same + [address for address in found if address not in same]

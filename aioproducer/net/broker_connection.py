@@ -312,12 +312,12 @@ class BrokerConnection:
 
     # The end
 
-    def _on_lost(self, connection: Connection) -> None:
+    def _on_lost(self, connection: Connection, address: str) -> None:
         if self.connection is not connection:
             return
         self.connection = None
         self._settings.observer.lost(self._broker, self._label, connection.cause)
-        self._addresses.forget()
+        self._addresses.forget("" if connection.is_closed_here else address)
         self._not_before = self._connected_at + self._settings.reconnect.after(1, self._settings.chance())
         # Calls of `connected` came while the connection was closing.
         if self._waiting:

@@ -90,6 +90,7 @@ class Connection:
         slow_step: what the authentication does in a thread, or did when it was given up; empty: nothing.
         held: holds the requests while the connection is authenticated; None: requests are sent.
         cause: the error that ended the connection; None: it has not ended.
+        is_closed_here: True if `close` ended the connection.
         used_at: the loop's time of the latest request or answer.
         close_hint: text that is appended to the error if the broker closes the connection instead of answering a request; an answer clears it.
         muted_until: the loop's time until which the broker does not read, as far as answers have said.
@@ -121,6 +122,7 @@ class Connection:
         self.is_paused: bool = False
         self.is_lost: bool = False
         self.cause: TransportError | None = None
+        self.is_closed_here: bool = False
         self._client_id = client_id
         self._on_lost = on_lost
         self._on_writable = on_writable
@@ -307,6 +309,7 @@ class Connection:
     def close(self) -> None:
         """End the connection after its write buffer is sent."""
         if self.cause is None:
+            self.is_closed_here = True
             self.cause = ConnectionLost(f"the connection to {self.where} was closed here")
             try:
                 self._stream.close()

@@ -48,12 +48,12 @@ class ConnectionSetup:
 
     Args:
         addresses: addresses of the broker's host.
-        on_lost: called once for each connection that ends, after its requests have failed.
+        on_lost: called once for each connection that ends, after its requests have failed, with its address.
         on_change: called when a connection is writable again.
         on_throttle: called with the milliseconds for which the broker throttles this client.
 
     Attributes:
-        alive: connections with a stream: the latest one, which may not be ready yet, and those that are closing.
+        alive: connections with a stream, and their addresses: the latest one, which may not be ready yet, and those that are closing.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class ConnectionSetup:
         addresses: Addresses,
         settings: NetSettings,
         *,
-        on_lost: Callable[[Connection], None],
+        on_lost: Callable[[Connection, str], None],
         on_change: Callable[[], None],
         on_throttle: Callable[[int], None],
     ) -> None:
-        self.alive: dict[Connection, None] = {}
+        self.alive: dict[Connection, str] = {}
         self._broker = broker
         self._addresses = addresses
         self._settings = settings
@@ -155,7 +155,7 @@ class ConnectionSetup:
                 await self._open(address, connection)
                 # it may have been lost since the dial
                 if not connection.is_lost:
-                    self.alive[connection] = None
+                    self.alive[connection] = address
                 await self._shake_hands(connection, address)
                 await self._authenticate(connection)
             connection.frames.limit = FRAME_LIMIT
@@ -265,8 +265,7 @@ class ConnectionSetup:
             connection.abort(ConnectionLost(f"{self._where}: the connection was given up"))
 
     def _on_lost(self, connection: Connection) -> None:
-        self.alive.pop(connection, None)
-        self._notify_lost(connection)
+        self._notify_lost(connection, self.alive.pop(connection, ""))
 
 
 def _with_reasons(reasons: list[str], error: KafkaError) -> KafkaError:

@@ -60,6 +60,32 @@ def test_a_name_that_is_forgotten_is_looked_up_again() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("found", "lost", "tried"),
+    [
+        ("a b c", "a", "b c a"),
+        ("a b c", "b", "c a b"),
+        ("a b c", "c", "a b c"),
+        ("a", "a", "a"),
+        ("b c", "a", "b c"),
+        (":a b :c d", "b", "d b :a :c"),
+        (":a b :c d", ":a", ":c :a b d"),
+        (":a b", "b", "b :a"),
+    ],
+)
+def test_the_address_of_a_lost_connection_is_the_last_of_its_ip_version(found: str, lost: str, tried: str) -> None:
+    """Once: the look-up after that gives its own order."""
+
+    async def main() -> None:
+        addresses = Addresses("kafka.example", Table(found.split(), found.split()).resolve)
+        addresses.forget(lost)
+        assert " ".join(await addresses.to_try()) == tried
+        addresses.forget()
+        assert " ".join(await addresses.to_try()) == found
+
+    asyncio.run(main())
+
+
 def test_a_name_that_stands_for_no_address() -> None:
     """An error, as if the look-up had failed; the next try asks again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,27 @@ from aioproducer import (
     TransactionTimeout,
     UsageError,
 )
+from aioproducer.testing import FakeCluster
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "waits"), [("OffsetCommit", 3, 0), ("OffsetCommit", 4, 2), ("OffsetFetch", 3, 0), ("OffsetFetch", 4, 2)]
+)
+@jumping
+async def test_a_broker_before_2_0_has_waited_before_it_answers(api: str, version: int, waits: int) -> None:
+    """Below version 4 of these requests the throttle time is over with the answer, and nothing waits for it again (KIP-219)."""
+    loop = asyncio.get_running_loop()
+    async with FakeCluster(memory=True, versions={api: (2, version)}) as cluster:
+        cluster.create_topic("orders")
+        async with resolving(cluster) as resolver:
+            cluster.throttle(api, 2.0, times=1)
+            if api == "OffsetCommit":
+                await resolver.commit_offsets("g", {("orders", 0): 5})
+            else:
+                await resolver.committed_offset("g", "orders", stable=False)
+            began = loop.time()
+            await resolver.committed_offset("g", "orders", stable=False)
+            assert loop.time() - began == pytest.approx(waits)
 
 
 @jumping

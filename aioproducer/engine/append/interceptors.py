@@ -57,10 +57,15 @@ class ProducerInterceptors:
         self._told: set[tuple[str, type[BaseException]]] = set()
         self._watch = watch
         self._methods: dict[str, list[tuple[str, Callable[..., Any]]]] = {method: [] for method in METHODS}
-        for one in map(_made, given):
+        # The methods `close` of interceptors that were made of classes.
+        self._own: list[tuple[str, Callable[..., Any]]] = []
+        for each in given:
+            one = _made(each)
             for method in METHODS:
                 if callable(function := getattr(one, method, None)):
                     self._methods[method].append((f"{type(one).__name__}.{method}", function))
+            if one is not each and callable(getattr(one, "close", None)):
+                self._own.append(self._methods["close"][-1])
         self._on_send = self._methods["on_send"]
         # The record that the fast path left to the slow path: as it was given, and as the interceptors made it.
         self._begun: tuple[ProducerRecord, ProducerRecord] | None = None
@@ -167,6 +172,13 @@ class ProducerInterceptors:
         """Close the interceptors, since the producer has stopped: none is called after the end of the last record is reported."""
         self._is_closing = True
         self._close_if_done()
+
+    def close_own(self) -> None:
+        """Close the interceptors that were made of classes, since the start has failed: another start makes others, and uses the given ones."""
+        own, self._own = self._own, []
+        self._methods["close"] = [method for method in self._methods["close"] if method not in own]
+        for name, function in own:
+            self._call(name, function)
 
     def _close_if_done(self) -> None:
         if self._is_closing and not self._open:

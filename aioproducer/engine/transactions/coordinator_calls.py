@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from aioproducer.core.backoff import Backoff
 from aioproducer.engine.transactions.coordinator_lookups import PATIENCE, CoordinatorLookups
 from aioproducer.errors import BrokerError, KafkaError, ProtocolError, TransactionTimeout, TransportError, broker_error
-from aioproducer.wire.api import NAMES
+from aioproducer.wire.api import NAMES, ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.context import EngineContext
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
-    from aioproducer.wire.api import ApiKey
 
 __all__ = ["CoordinatorCalls", "Exchange"]
 
@@ -28,6 +27,8 @@ T = TypeVar("T")
 _MOVED: Final = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE")
 # Seconds of backoff: Kafka's value for CONCURRENT_TRANSACTIONS (TXN-11).
 _QUICK: Final = 0.02
+# In older versions, the broker waits itself before it answers (KIP-219). For the other requests there is no such version.
+_FIRST_WITH_MUTING: Final = {ApiKey.OFFSET_COMMIT: 4, ApiKey.OFFSET_FETCH: 4, ApiKey.END_TXN: 1}
 _HINT: Final = "Call it again."
 
 
@@ -167,7 +168,7 @@ class CoordinatorCalls:
         except ProtocolError as error:
             node.control.distrust(error)
             raise
-        if decoded.throttle_time_ms > 0:
+        if decoded.throttle_time_ms > 0 and answer.version >= _FIRST_WITH_MUTING.get(exchange.key, 0):
             node.throttle(decoded.throttle_time_ms)
         return exchange.read(answer.version, decoded)
 

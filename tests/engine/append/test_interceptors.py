@@ -14,6 +14,7 @@ from whole import jumping, running, turns
 
 from aioproducer import Interceptor, Producer, ProducerRecord, Record, RecordMetadata
 from aioproducer.errors import (
+    BootstrapFailed,
     BrokerError,
     BufferExhausted,
     ConfigError,
@@ -312,6 +313,48 @@ async def test_records_that_stop_fails_are_told_of_before_close() -> None:
         assert len(heard.closed_after) == 1
         with pytest.raises(ProducerClosed):
             await producer.send("orders", b"y")
+
+
+class Counted(Interceptor):
+    """Counts its objects that are not closed, and its calls of `close`."""
+
+    alive = 0
+    closed = 0
+
+    def __init__(self) -> None:
+        type(self).alive += 1
+
+    def close(self) -> None:
+        type(self).alive -= 1
+        type(self).closed += 1
+
+
+@pytest.mark.parametrize("then", ["start", "stop", "nothing"])
+@jumping
+async def test_a_start_that_fails_closes_the_interceptors_that_it_made(then: str) -> None:
+    """Each start makes an object of a class. A given object is closed once, by `stop`."""
+
+    class Kind(Counted): ...
+
+    given, heard = Kind(), Heard()
+    async with FakeCluster(memory=True) as cluster:
+        await cluster.brokers[1].stop()
+        producer: Producer[Any, Any] = Producer(**cluster.client_options, interceptors=[Kind, given, heard], max_block_ms=500)
+        for _ in range(2):
+            with pytest.raises(BootstrapFailed):
+                await producer.start()
+            assert Kind.alive == 1
+            assert heard.closed_after == []
+        if then == "nothing":
+            return
+        if then == "start":
+            await cluster.brokers[1].start()
+            await producer.start()
+            assert Kind.alive == 2
+        await producer.stop()
+        assert Kind.alive == 0
+        assert Kind.closed == (4 if then == "start" else 3)
+        assert heard.closed_after == [0]
 
 
 @jumping
