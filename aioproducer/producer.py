@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import AsyncIterable, Callable, Iterable
 from datetime import timedelta
@@ -36,6 +35,7 @@ from aioproducer.records.compression import check_available
 from aioproducer.timestamp_conversion import seconds_of
 from aioproducer.topic import TopicCalls
 from aioproducer.version import VERSION
+from aioproducer.wall_clock import wall_time
 
 __all__ = ["Producer"]
 
@@ -129,7 +129,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         dialer: Dialer | None = None,
         resolver: Resolver | None = None,
         chance: Callable[[], float] | None = None,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] = wall_time,
         **options: Any,
     ) -> None:
         config = without_content(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -33,6 +32,7 @@ from aioproducer.net.transport import TcpDialer
 from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
 from aioproducer.producer_options import ProducerOptions
 from aioproducer.version import VERSION
+from aioproducer.wall_clock import wall_time
 
 __all__ = ["TransactionResolver"]
 
@@ -70,7 +70,7 @@ class TransactionResolver:
         dialer: Dialer | None = None,
         resolver: Resolver | None = None,
         chance: Callable[[], float] | None = None,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] = wall_time,
         **options: Unpack[ProducerOptions],
     ) -> None:
         config = ProducerConfig.of(without_content(config), cast("dict[str, Any]", options))

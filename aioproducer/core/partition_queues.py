@@ -140,11 +140,23 @@ class PartitionQueues:
         self._number += 1
         batch = ProducerBatch(queue, self._number, open_batch, result, credit=credit, expires_at=now + self._lifetime)
         queue.routing.used_at = now
+        # Before the batch takes records, which without this had no end, and nothing ended it: Ctrl-C may raise within this call.
+        self.incomplete.add(batch)
         queue.current = batch
         queue.bytes += credit
         queue.open = open_batch
         self._filling[queue] = None
-        self.incomplete.add(batch)
+        try:
+            self._announce(batch, now)
+        except BaseException:
+            # The batch takes records from now on, so it must be drained.
+            self._announce(batch, now)
+            raise
+        return batch
+
+    def _announce(self, batch: ProducerBatch, now: float) -> None:
+        """Have a batch drained that was just opened."""
+        queue = batch.queue
         # Also while memory is short: the batch may leave the ready queue before it is drained, and memory may no longer be short
         # then.
         if self._linger:
@@ -155,7 +167,6 @@ class PartitionQueues:
             self._on_open(batch)
         if not self.ready.offer(queue) and not self._linger:
             self.watch(queue, now)
-        return batch
 
     def close(self, queue: PartitionQueue) -> ProducerBatch | None:
         """Close the open batch and append it to the closed batches of its queue. Returns None if there was none."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from aioproducer.errors import ConfigError
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.secret import Secret
+from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,7 +113,7 @@ class SignedAssertion:
         algorithm: str = "RS256",
         claims: AssertionClaims,
         template_file: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         # its import takes 60 ms, and waits for the first use
         if find_spec("cryptography") is None:

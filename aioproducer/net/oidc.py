@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus, urlencode
 
@@ -23,6 +22,7 @@ from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.oauthbearer import NAME
 from aioproducer.sasl.tokens import Token, jwt_claims
 from aioproducer.secret import Secret
+from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -139,7 +139,7 @@ class OidcSource:
         name: "the token endpoint HOST".
     """
 
-    def __init__(self, endpoint: TokenEndpoint, grant: Grant, scope: str = "", *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, endpoint: TokenEndpoint, grant: Grant, scope: str = "", *, clock: Callable[[], float] = wall_time) -> None:
         self.name: str = endpoint.name
         self._endpoint = endpoint
         self._grant = grant

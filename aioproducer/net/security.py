@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -19,6 +18,7 @@ from aioproducer.net.token_sources import source_of
 from aioproducer.sasl.oauthbearer import NAME, OAuthBearer
 from aioproducer.sasl.tokens import RefreshPolicy
 from aioproducer.secret import NotText
+from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class Security:
         return None if self.tokens is None else self.tokens.absence
 
 
-def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float] = time.time) -> Security | None:
+def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float] = wall_time) -> Security | None:
     """Return the security that a producer's options ask for; None: PLAINTEXT.
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.observer import UNSEEN
+from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def net_settings(
     dialer: Dialer,
     resolver: Resolver,
     chance: Callable[[], float],
-    wall_clock: Callable[[], float] = time.time,
+    wall_clock: Callable[[], float] = wall_time,
 ) -> NetSettings:
     """Return the settings of all connections, with the options' milliseconds as seconds.
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -34,6 +33,7 @@ from aioproducer.testing.security.cluster_security import ClusterSecurity
 from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.testing.topics import Topics
 from aioproducer.testing.transactions import Transactions
+from aioproducer.wall_clock import wall_time
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
 from aioproducer.wire.frame import RequestHeader
 
@@ -83,7 +83,7 @@ class FakeCluster(Trouble):
         verify_records: bool = False,
         transaction_version: int = 2,
         security: ListenerSecurity = _PLAINTEXT,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] = wall_time,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least 1 broker, not {brokers}")

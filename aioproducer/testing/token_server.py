@@ -47,6 +47,7 @@ from types import TracebackType
 from typing import Self
 
 from aioproducer.testing.security.listener import ServerCertificate
+from aioproducer.wall_clock import wall_time
 
 __all__ = ["TokenFault", "TokenRequest", "TokenServer"]
 
@@ -122,7 +123,7 @@ class TokenServer:
         lifetime: float = 300.0,
         tls: ServerCertificate | None = None,
         assertion_key: bytes | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
     ) -> None:
         self._tls = None if tls is None else _server_context(tls)
         self._issuer = _Issuer(dict(clients or {}), {"iss": issuer, "aud": audience}, lifetime, assertion_key, clock)

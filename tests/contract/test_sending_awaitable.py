@@ -265,6 +265,66 @@ async def test_cancelling_a_send_that_waits_for_its_record_leaves_the_record(bui
         assert cluster.values("orders") == [b"first", b"v"]
 
 
+async def waits_for_one(producer: Any) -> None:
+    await producer.send_and_wait("orders", b"v")
+
+
+async def waits_for_gather(producer: Any) -> None:
+    await asyncio.gather(*[await producer.send("orders", b"v") for _ in range(3)])
+
+
+async def waits_for_many(producer: Any) -> None:
+    await (await producer.send_many("orders", [b"v", b"v"]))
+
+
+async def waits_for_flush(producer: Any) -> None:
+    await producer.send("orders", b"v")
+    await producer.flush()
+
+
+@pytest.mark.parametrize("wait", [waits_for_one, waits_for_gather, waits_for_many, waits_for_flush])
+@pytest.mark.asyncio
+async def test_a_wait_ends_within_anyios_cancel_scope(build: Any, wait: Callable[[Any], Awaitable[None]]) -> None:
+    """Its scopes know their own cancellations by the message alone. CancelledError left them, through `move_on_after` and `fail_after`, too."""
+    async with running(build) as (producer, cluster):
+        held = cluster.hang("Produce")
+        with anyio.CancelScope() as scope:
+            asyncio.get_running_loop().call_soon(scope.cancel)
+            await wait(producer)
+        assert scope.cancelled_caught
+        with pytest.raises(TimeoutError), anyio.fail_after(0):
+            await wait(producer)
+        held.release()
+
+
+async def message_of(ended: Any) -> tuple[Any, ...]:
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await ended
+    return raised.value.args
+
+
+@pytest.mark.asyncio
+async def test_a_cancellation_keeps_its_message(build: Any) -> None:
+    """As a future keeps it: that of a task that awaits a delivery, of a handle, and of gather."""
+    async with running(build) as (producer, cluster):
+        held = cluster.hang("Produce")
+        task = asyncio.create_task(waits_for_one(producer))
+        gathering = asyncio.create_task(waits_for_gather(producer))
+        handles = [await producer.send("orders", b"v") for _ in range(3)]
+        asyncio.get_running_loop().call_soon(task.cancel, "of the task")
+        asyncio.get_running_loop().call_soon(gathering.cancel, "of gather")
+        for handle, message in zip(handles, ("of a handle", "of a handle", None), strict=True):
+            assert handle.cancel(message)
+        assert await message_of(task) == ("of the task",)
+        assert await message_of(gathering) == ("of gather",)
+        assert [await message_of(handle) for handle in handles] == [("of a handle",), ("of a handle",), ()]
+        gathered = await asyncio.gather(*handles, return_exceptions=True)
+        assert [error.args for error in gathered] == [("of a handle",), ("of a handle",), ("",)]
+        with pytest.raises(asyncio.CancelledError, match="of a handle"):
+            handles[0].result()
+        held.release()
+
+
 @pytest.mark.asyncio
 async def test_a_subclass_may_send_in_its_own_way(build: Any) -> None:
     """The subclass overrides `send` and calls the parent's. `send_and_wait` uses the override."""

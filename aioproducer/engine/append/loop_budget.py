@@ -243,9 +243,10 @@ class DrainSchedule:
     def turn(self) -> None:
         """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
         if not self.is_due:
-            self.is_due = True
             self._since = self.due_since = self._loop.time()
+            # A signal handler may raise within this call, as Ctrl-C does: better two drains than a flag and none, ever.
             self._loop.call_soon(self._drains.on_turn)
+            self.is_due = True
 
     def put_off(self, now: float) -> None:
         """Put the drain of this event-loop iteration off until the next one."""

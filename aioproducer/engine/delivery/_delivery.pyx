@@ -94,7 +94,6 @@ cdef class Delivery:
     __doc__ = twin.Delivery.__doc__
 
     _asyncio_future_blocking = False
-    _cancel_message = None
 
     def __await__(self):
         cdef ProduceRequestResult result = self._result
@@ -148,7 +147,7 @@ cdef class Delivery:
         cdef ProduceRequestResult result = self._follow()
         if result.outcome is not _PENDING:
             return False
-        self._result = result.delivery_context.cancelled
+        self._result = result.delivery_context.cancelled(msg)
         result.look()
         for callback, context in result.take_callbacks(self, None):
             result.delivery_context.loop.call_soon(callback, self, context=context)
@@ -186,9 +185,14 @@ cdef class Delivery:
         self._result, self.index = self._result.place_of(self.index)
         return self._result
 
+    @property
+    def _cancel_message(self):
+        """Return what `asyncio.gather(return_exceptions=True)` reads from a cancelled child. Without it gather hangs."""
+        return self._result.cancel_message
+
     def _make_cancelled_error(self):
         """Return the error that `asyncio.gather` requests from a cancelled child. Without it gather hangs."""
-        return CancelledError()
+        return self._result.cancelled_error()
 
     def __repr__(self):
         cdef ProduceRequestResult result = self._follow()
@@ -208,7 +212,7 @@ cdef class DeliveryWaiter:
     """Holds the wait of one task for a delivery, in asyncio's future protocol. Cancelling the task cancels this waiter alone."""
 
     cdef DeliveryContext delivery_context
-    cdef object callback, context
+    cdef object callback, context, cancel_message
     cdef State state
     cdef public bint _asyncio_future_blocking
 
@@ -229,7 +233,7 @@ cdef class DeliveryWaiter:
     def result(self):
         """Return None once the task is woken. Raises if the wait was cancelled or has not ended."""
         if self.state == CANCELLED:
-            raise CancelledError
+            raise CancelledError() if self.cancel_message is None else CancelledError(self.cancel_message)
         if self.state == WAITING:
             raise InvalidStateError("Result is not set.")
 
@@ -245,6 +249,8 @@ cdef class DeliveryWaiter:
         """End the wait: the loop runs the task, with CancelledError. Returns False if the wait had ended."""
         if self.state != WAITING:
             return False
+        # anyio knows the cancellations of its scopes by their message alone.
+        self.cancel_message = msg
         self.end(CANCELLED, self.delivery_context.loop.call_soon)
         return True
 

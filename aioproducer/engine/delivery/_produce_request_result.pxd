@@ -6,13 +6,14 @@ cdef class DeliveryContext:
     cdef public object on_unseen
     cdef public object context
     cdef public object watch
-    cdef public object cancelled
+    cdef public object _cancelled
     cdef public object _call_back
     cdef public object _is_calling_back
     cdef public object _wall_clock
     cdef public object refusal
 
     cpdef object shared(self, object context)
+    cpdef object cancelled(self, object message)
 
 
 cdef class ProduceRequestResult:
@@ -28,6 +29,7 @@ cdef class ProduceRequestResult:
     cdef public object looked_at
     cdef public list futures
     cdef public list callbacks
+    cdef public object cancel_message
     cdef public object record_sizes
     cdef public object _key_sizes
     cdef public object _value_sizes

@@ -48,8 +48,6 @@ class Delivery(FutureMetadata):
     __slots__ = ("_result", "index")
     # asyncio.isfuture checks for this attribute. A task blocks on a private future.
     _asyncio_future_blocking = False
-    # asyncio.gather(return_exceptions=True) reads this from a cancelled child. Without it gather hangs.
-    _cancel_message = None
     _result: ProduceRequestResult
     index: int
 
@@ -97,12 +95,12 @@ class Delivery(FutureMetadata):
         """Return whether this handle was cancelled."""
         return self._result.outcome is _CANCELLED
 
-    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (asyncio's signature)
+    def cancel(self, msg: object = None) -> bool:
         """End this handle, but never the record. Returns False if it had ended."""
         result = self._follow()
         if result.outcome is not _PENDING:
             return False
-        self._result = result.delivery_context.cancelled
+        self._result = result.delivery_context.cancelled(msg)
         result.look()
         for callback, context in result.take_callbacks(self, None):
             result.delivery_context.loop.call_soon(callback, self, context=context)
@@ -136,9 +134,14 @@ class Delivery(FutureMetadata):
         self._result, self.index = self._result.place_of(self.index)
         return self._result
 
+    @property
+    def _cancel_message(self) -> object:
+        """Return what `asyncio.gather(return_exceptions=True)` reads from a cancelled child. Without it gather hangs."""
+        return self._result.cancel_message
+
     def _make_cancelled_error(self) -> CancelledError:
         """Return the error that `asyncio.gather` requests from a cancelled child. Without it gather hangs."""
-        return CancelledError()
+        return self._result.cancelled_error()
 
     def __repr__(self) -> str:
         result = self._follow()

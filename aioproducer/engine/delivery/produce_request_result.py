@@ -7,7 +7,6 @@ payload: deliveries that the application keeps hold only this.
 
 from __future__ import annotations
 
-import time
 from array import array
 from asyncio import CancelledError, InvalidStateError
 from functools import lru_cache, partial
@@ -20,6 +19,7 @@ from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.engine.tasks.callbacks import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.varints import NO_DELTA, unvarint, varint
+from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -72,10 +72,10 @@ class DeliveryContext:
         refusal: returns the error that an await of a pending record raises; None: the await waits.
     """
 
-    __slots__ = ("_call_back", "_is_calling_back", "_wall_clock", "cancelled", "context", "loop", "on_unseen", "refusal", "watch")
+    __slots__ = ("_call_back", "_cancelled", "_is_calling_back", "_wall_clock", "context", "loop", "on_unseen", "refusal", "watch")
 
     def __init__(
-        self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = time.time
+        self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = wall_time
     ) -> None:
         self.loop: AbstractEventLoop = loop
         self.on_unseen: Callable[[DeliveryError, int], None] = on_unseen
@@ -85,8 +85,19 @@ class DeliveryContext:
         self._call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self._is_calling_back = False
         self.refusal: Callable[[], Exception] | None = None
-        self.cancelled: ProduceRequestResult = ProduceRequestResult(self, "", -1, 0)
-        self.cancelled.outcome = Outcome.CANCELLED
+        self._cancelled: ProduceRequestResult = self._new_cancelled(None)
+
+    def cancelled(self, message: object) -> ProduceRequestResult:
+        """Return the result of deliveries that are cancelled with this message, as `asyncio.Future.cancel` takes one."""
+        if self._cancelled.cancel_message is not message:
+            self._cancelled = self._new_cancelled(message)
+        return self._cancelled
+
+    def _new_cancelled(self, message: object) -> ProduceRequestResult:
+        result = ProduceRequestResult(self, "", -1, 0)
+        result.outcome = Outcome.CANCELLED
+        result.cancel_message = message
+        return result
 
     def shared(self, context: Context) -> Context:
         """Return `context`, or an equal one that is kept already: the cyclic collector walks each context that is kept."""
@@ -153,6 +164,7 @@ class ProduceRequestResult:
         "base_offset",
         "base_timestamp",
         "callbacks",
+        "cancel_message",
         "count",
         "delivery_context",
         "error",
@@ -192,6 +204,7 @@ class ProduceRequestResult:
         # The positions in `callbacks` by delivery. Made when the first callback is removed.
         self._places: dict[Delivery, list[int]] | None = None
         self._placed = self._gone = 0
+        self.cancel_message: object = None
 
     # Results for deliveries
 
@@ -249,11 +262,15 @@ class ProduceRequestResult:
         if self.outcome is PENDING:
             raise InvalidStateError("The record is still on its way.")
         if self.outcome is Outcome.CANCELLED:
-            raise CancelledError
+            raise self.cancelled_error()
         if self.outcome is ACKNOWLEDGED:
             self._read()
         self.look()
         return None if self.error is None else self.error.again()
+
+    def cancelled_error(self) -> CancelledError:
+        """Return the error of a cancelled delivery. It has the message: anyio knows the cancellations of its scopes by that alone."""
+        return CancelledError() if self.cancel_message is None else CancelledError(self.cancel_message)
 
     def metadata(self, index: int) -> RecordMetadata:
         """Return the metadata of the record at `index`. The outcome must be DONE."""

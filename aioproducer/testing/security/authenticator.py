@@ -12,7 +12,6 @@ from __future__ import annotations
 import enum
 import hashlib
 import itertools
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
@@ -21,6 +20,7 @@ from aioproducer.testing.security.listener import WITH_TICKETS, WITH_TOKENS
 from aioproducer.testing.security.mechanisms import PlainServer, Refusal, ScramServer
 from aioproducer.testing.security.oauthbearer import ListenerTokens, OAuthBearerServer
 from aioproducer.testing.security.tls_contexts import server_context
+from aioproducer.wall_clock import wall_time
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class BrokerSecurity:
         listener: ListenerSecurity,
         accounts: Accounts,
         nonces: Iterator[int] | None = None,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] = wall_time,
     ) -> None:
         self.listener = listener
         self.accounts = accounts

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aioproducer.testing.security.accounts import Accounts
 from aioproducer.testing.security.authenticator import BrokerSecurity
 from aioproducer.testing.security.authorizer import Authorizer
 from aioproducer.testing.security.tls_contexts import new_tls
+from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ class ClusterSecurity:
     """
 
     def __init__(
-        self, listener: ListenerSecurity, brokers: Mapping[int, _Secured], journal: Journal, wall_clock: Callable[[], float] = time.time
+        self, listener: ListenerSecurity, brokers: Mapping[int, _Secured], journal: Journal, wall_clock: Callable[[], float] = wall_time
     ) -> None:
         self.authorizer: Authorizer = Authorizer()
         self.authority_pem: bytes | None = None
