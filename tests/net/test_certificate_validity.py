@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from cryptography import x509
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.net.certificate_validity import ends_at
@@ -41,6 +41,7 @@ def test_other_text_has_no_end(text: str) -> None:
     assert ends_at(text) is None
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_number_or_none(der: bytes) -> None:
     """Bytes that are no certificate raise nothing."""

@@ -414,7 +414,8 @@ def test_fault_100_a_function_that_hangs_is_left_alone(monkeypatch: pytest.Monke
         return loop.time()
 
     ended_at = asyncio.run(main())
-    assert time.monotonic() - ended_at < 1
+    # the call hangs for 30 s if it is waited for
+    assert time.monotonic() - ended_at < 15
     assert all(thread.daemon for thread in source.threads)
     source.release.set()
     for thread in source.threads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError, UsageError
@@ -66,6 +66,7 @@ def test_what_cannot_be_is_told(bad: Record, said: str) -> None:
         control_record(bad)
 
 
+@settings(deadline=None)
 @given(st.none() | st.binary(max_size=8), st.none() | st.binary(max_size=8))
 def test_any_bytes_are_read_or_a_protocol_error(some_key: bytes | None, value: bytes | None) -> None:
     """Nothing else."""

@@ -145,6 +145,7 @@ def test_what_did_not_come_times_out_all_the_same(kind: str) -> None:
                 began = time.monotonic()
                 error = (await asyncio.gather(delivery, return_exceptions=True))[0]
                 assert isinstance(error, DeliveryError)
-                assert time.monotonic() - began < 0.2
+                # the answer comes after 5 s
+                assert time.monotonic() - began < 3
 
         run(kind, main())

