@@ -227,25 +227,21 @@ cdef class Headers:
 
     cdef int64_t size_of(self, Py_ssize_t row) except -1:
         """Return the bytes of a row's headers with their number, after a check of the headers."""
-        cdef int64_t first = 0, index, count, size, place
-        cdef unsigned char high
+        cdef int64_t first = 0, index, count, size
+        cdef bint has_other_names = False
         cdef const char* data = NULL
-        cdef int64_t total = _headers_size(&self.lists, row)
+        cdef int64_t total = _headers_size(&self.lists, row, &has_other_names)
         if total < 0:
             raise _bad(row, <Trouble> -total)
-        if total == 1:
+        if not has_other_names:
             return total
         count = _range(&self.lists.rows, row, &first)
         for index in range(first, first + count):
             size = _find(&self.lists.names, index, &data)
-            high = 0
-            for place in range(size):
-                high |= <unsigned char> data[place]
-            if high > 0x7F:
-                try:
-                    data[:size].decode("utf-8", "surrogatepass")
-                except UnicodeDecodeError:
-                    raise BadRow(row, NO_TEXT) from None
+            try:
+                data[:max(size, 0)].decode("utf-8", "surrogatepass")
+            except UnicodeDecodeError:
+                raise BadRow(row, NO_TEXT) from None
         return total
 
 
@@ -277,6 +273,7 @@ def measure(
     _check(values, keys, moments, headers, at, _end(at, rows))
     cdef Py_ssize_t count = 0, row
     cdef int64_t total = 0, size, key_size = -1, value_size, headers_size = 1
+    cdef bint has_other_names
     cdef const char* data = NULL
     for row in range(at, at + rows):
         if keys is not None:
@@ -291,12 +288,16 @@ def measure(
                 break
             raise BadRow(row, BAD_TIME)
         if headers is not None:
-            try:
-                headers_size = headers.size_of(row)
-            except BadRow:
-                if count:
-                    break
-                raise
+            has_other_names = False
+            headers_size = _headers_size(&headers.lists, row, &has_other_names)
+            # Not for each row: the try statement takes longer than the rest.
+            if headers_size < 0 or has_other_names:
+                try:
+                    headers_size = headers.size_of(row)
+                except BadRow:
+                    if count:
+                        break
+                    raise
         size = _OVERHEAD + _field_size(key_size) + _field_size(value_size) + headers_size
         if count and (total + size > most or size > longest):
             break
@@ -512,6 +513,8 @@ def hash_rows(
 
 _make_crcs()
 cdef bint _HAS_CRC = has_crc_instruction()
+if _HAS_CRC:
+    make_crcs_behind()
 
 
 cdef uint32_t _crc(object data, uint32_t value, bint by_table) except? 0:

@@ -34,6 +34,7 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     "timestamp": "timestamps_ms",
 }
 _MODULUS: Final = 2**64
+_WITH_SHORT_OFFSETS: Final = (pa.binary(), pa.string())
 
 
 # The number of a row in one call, at the beginning of an error's text.
@@ -114,11 +115,20 @@ class RowCount:
         columns = part.columns
         for name in ("keys", "values"):
             if name in columns:
-                self.bytes += pc.sum(pc.binary_length(columns[name])).as_py() or 0
+                self.bytes += _bytes_of(columns[name])
         if self._is_summed:
             # An odd factor for each topic: rows that changed their topics change the sum.
             factor = 1 if self._topic is not None else _factor(part.topic)
             self.checksum = (self.checksum + rows_checksum(**columns) * factor) % _MODULUS
+
+
+def _bytes_of(column: Any) -> int:
+    """Return the bytes of all rows of a column of strings or bytes."""
+    if column.null_count or column.type not in _WITH_SHORT_OFFSETS:
+        return pc.sum(pc.binary_length(column)).as_py() or 0
+    # The bytes of a null may be in the buffer, too. Without nulls, the rows' bytes are all that is between two offsets.
+    offsets = memoryview(column.buffers()[1]).cast("i")
+    return int(offsets[column.offset + len(column)] - offsets[column.offset])
 
 
 def _factor(topic: str) -> int:

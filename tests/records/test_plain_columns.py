@@ -121,6 +121,36 @@ def test_a_key_that_is_no_text_is_refused(build: Any) -> None:
 
 
 @each_build
+@pytest.mark.parametrize("size", [*range(1, 20), 33])
+def test_a_byte_that_is_no_text_is_found_anywhere(build: Any, size: int) -> None:
+    """In the name of the second header of a row; the row before it can be sent. A name that is no ASCII is taken if it is text."""
+    values = strings(build, [b"v"] * 2)
+    ends = array("i", [0, 1, 3]).tobytes()
+    for at in range(size):
+        name = bytearray(b"n" * size)
+        name[at] = 0x80
+        column = build.Headers(None, ends, 0, 2, None, strings(build, [b"a", b"b", bytes(name)]), strings(build, [b""] * 3), is_large=False)
+        assert build.measure(values, None, None, 0, 2, ROOM, ROOM, column)[0] == 1
+        with pytest.raises(BadRow, match="not UTF-8"):
+            build.measure(values, None, None, 1, 1, ROOM, ROOM, column)
+    column = headers(build, [[("a", b"")], [("b", b""), ("n" * (size - 1) + "\u00e9", b"")]])
+    assert build.measure(values, None, None, 0, 2, ROOM, ROOM, column)[0] == 2
+
+
+@each_build
+@pytest.mark.parametrize("size", [0, 1, 7, 15, 16, 17, 30])
+def test_fields_at_the_ends_of_their_buffers(build: Any, size: int) -> None:
+    """Each field is the last one in its column's buffer, and the record fills the room: no byte behind a field is of another one."""
+    value, key, pairs = b"v" * size, b"k" * size, [("n" * size, b"w" * size)]
+    column = headers(build, [[("m" * size, b"x" * size)], pairs])
+    first = encode_record(0, 0, key, value, encode_headers([("m" * size, b"x" * size)]))
+    second = encode_record(1, 0, key[::-1], value, encode_headers(pairs))
+    columns = strings(build, [value] * 2), strings(build, [key] * 2), None, 0, None, 0, 2
+    assert build.encode(*columns, len(first + second), column).payload == first + second
+    assert build.encode(*columns, len(first + second) - 1, column).payload == first
+
+
+@each_build
 def test_headers_of_other_lengths_are_refused(build: Any) -> None:
     """Fewer lists than rows, fewer values than keys, and bits that do not reach."""
     one, two = strings(build, [b"a"]), strings(build, [b"a", b"b"])

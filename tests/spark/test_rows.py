@@ -208,3 +208,16 @@ def test_a_replay_is_counted_alike() -> None:
     assert counted(whole, topic="t") == counted(*reversed(parts), topic="t")
     assert counted(batch(**{**rows, "topic": ["b", "a", "a"]}))[2] != counted(whole)[2]
     assert counted(batch(**{**rows, "value": ["w", "v", None]}))[2] != counted(whole)[2]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
+def test_the_bytes_of_any_column_are_counted(kind: pa.DataType) -> None:
+    """Of a slice those of its rows; a null has none, although the buffer may have bytes for it."""
+    whole = pa.array(["", "a", "bcd", "", "\u00e9"], kind)
+    for begin, end in ((0, 5), (1, 3), (2, 5), (3, 4)):
+        rows = whole.slice(begin, end - begin)
+        expected = sum(len(row) for row in rows.cast(pa.binary()).to_pylist())
+        assert counted(batch(value=rows, key=rows), topic="orders")[1] == 2 * expected
+    data = pa.py_buffer(b"abc")
+    offsets = pa.array([0, 1, 3], pa.int64() if "large" in str(kind) else pa.int32()).buffers()[1]
+    assert counted(batch(value=pa.Array.from_buffers(kind, 2, [pa.py_buffer(b"\x01"), offsets, data])), topic="orders")[1] == 1
