@@ -223,6 +223,11 @@ class BrokerConnection:
             return ConnectionLost(f"{self._where}: the node was closed")
         if not connection.is_usable:
             return _explained(connection.cause or ConnectionLost(f"{self._where}: the connection ended at once"), self._broker)
+        self._take(connection)
+        return None
+
+    def _take(self, connection: Connection) -> None:
+        """Take a connection that is ready, and hand it to the waiting calls of `connected`."""
         self.failures = self.refusals = 0
         self.last_error = None
         self._connected_at = self._loop.time()
@@ -235,7 +240,6 @@ class BrokerConnection:
             self._begin_session(connection, is_renewal=False)
         for future in self._take_waiting():
             future.set_result(connection)
-        return None
 
     async def _attempt(self) -> Connection:
         """Pass the gate, if there is one, and make one attempt."""

@@ -121,12 +121,11 @@ class Cluster:
         Closes the node of a removed broker, or of a changed address. Ends early when another call begins, which has newer brokers.
         """
         self._told = brokers
-        for node_id, node in tuple(self._nodes.items()):
+        for node_id in tuple(self._nodes):
             if self._is_over(brokers):
                 return
-            told = brokers.get(node_id)
-            if (told is None or told[:3] != node.broker[:3]) and self._nodes.get(node_id) is node:
-                del self._nodes[node_id]
+            if self._is_outdated(node_id, brokers.get(node_id)):
+                node = self._nodes.pop(node_id)
                 self._settings.observer.gone(node.broker)
                 node.close()
                 yield
@@ -142,6 +141,11 @@ class Cluster:
     def _is_over(self, brokers: Mapping[int, Broker]) -> bool:
         """Return whether the nodes are no longer to become these brokers."""
         return self._is_closed or self._told is not brokers
+
+    def _is_outdated(self, node_id: int, told: Broker | None) -> bool:
+        """Return whether a node is there whose broker is gone, or has another address."""
+        node = self._nodes.get(node_id)
+        return node is not None and (told is None or told[:3] != node.broker[:3])
 
     def _leave_bootstrap(self) -> None:
         """Close the bootstrap connections that have no request in flight: with known brokers, nothing else needs them."""
