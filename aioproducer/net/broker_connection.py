@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.net.connection import Connection
     from aioproducer.net.settings import NetSettings
     from aioproducer.net.tls import TlsFacts, TlsStream
+    from aioproducer.net.tls_contexts import TlsContexts
 
 __all__ = ["BrokerConnection"]
 
@@ -223,23 +224,16 @@ class BrokerConnection:
             return ConnectionLost(f"{self._where}: the node was closed")
         if not connection.is_usable:
             return _explained(connection.cause or ConnectionLost(f"{self._where}: the connection ended at once"), self._broker)
-        self._take(connection)
-        return None
-
-    def _take(self, connection: Connection) -> None:
-        """Take a connection that is ready, and hand it to the waiting calls of `connected`."""
         self.failures = self.refusals = 0
         self.last_error = None
         self._connected_at = self._loop.time()
         self.connection = connection
         self._settings.observer.connected(self._broker, self._label)
         if self._settings.security is not None:
-            facts, tls = self.tls, self._settings.security.tls
-            if tls is not None and facts is not None:
-                self._settings.observer.encrypted(self._broker, facts, tls.certificate_ends_at)
-            self._begin_session(connection, is_renewal=False)
+            self._begin_session(connection, self._settings.security.tls, is_renewal=False)
         for future in self._take_waiting():
             future.set_result(connection)
+        return None
 
     async def _attempt(self) -> Connection:
         """Pass the gate, if there is one, and make one attempt."""
@@ -273,7 +267,10 @@ class BrokerConnection:
 
     # The session
 
-    def _begin_session(self, connection: Connection, *, is_renewal: bool) -> None:
+    def _begin_session(self, connection: Connection, tls: TlsContexts | None, *, is_renewal: bool) -> None:
+        """Note the session of an authenticated connection, and the encryption of a new one with `tls`."""
+        if tls is not None and (facts := self.tls) is not None:
+            self._settings.observer.encrypted(self._broker, facts, tls.certificate_ends_at)
         session = connection.session
         self._renew_at = session.renew_at(self._settings.chance()) if session is not None else None
         seconds, lifetime = (session.authenticated_at - session.began_at, session.seconds) if session is not None else (0.0, 0.0)
@@ -299,7 +296,7 @@ class BrokerConnection:
                 self._renew_at = self._loop.time() + _RENEWAL_PAUSE
             return
         security.gate.renewed(self._where)
-        self._begin_session(connection, is_renewal=True)
+        self._begin_session(connection, None, is_renewal=True)
         for future in self._take_waiting():
             future.set_result(connection)
         self._on_change()
