@@ -101,7 +101,8 @@ class DeadlineTimer:
         self._earliest = lambda: None
 
     def _on_timer(self) -> None:
-        now = self._loop.time()
+        # uvloop rounds to milliseconds, and runs a timer up to half of one early. Set for the rest, it would run again and again till the clock moves.
+        now = max(self._loop.time(), self._when)
         # A loop may run timers before it reads sockets. A callback that a `call_soon` callback schedules runs after it has read them.
         if self._is_patient:
             self.timer = self._loop.call_soon(self._after_a_turn, now)

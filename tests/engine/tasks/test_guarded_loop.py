@@ -55,6 +55,28 @@ async def test_a_deadline_that_was_put_off_does_not_ring_at_its_old_time() -> No
     assert await rung >= deadline
 
 
+def test_a_timer_that_uvloop_runs_early_runs_once() -> None:
+    """uvloop rounds to milliseconds: a timer for a deadline between two of them ran hundreds of times until the clock moved."""
+
+    async def count() -> int:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 0.0024
+        rung = loop.create_future()
+        asked = 0
+
+        def earliest() -> float | None:
+            nonlocal asked
+            asked += 1
+            return None if rung.done() else deadline
+
+        DeadlineTimer(loop, earliest, rung.set_result).check()
+        assert await rung >= deadline
+        return asked
+
+    # The check that sets the timer, the timer, and the check after it.
+    assert [uvloop.run(count()) for _ in range(5)] == [3] * 5
+
+
 def test_it_can_be_set_again_on_uvloop_when_it_is_due_at_once() -> None:
     """A handle of uvloop's for at once does not say when."""
 
