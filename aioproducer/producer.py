@@ -514,6 +514,11 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             return f"<{whose}: failed>"
         return f"<{whose}: {'running' if engine.shutdown.is_open else 'stopped'}, {engine.pool.available} bytes free, {engine.waiting} waiting>"
 
+    def __reduce__(self) -> Never:
+        raise TypeError(
+            "a Producer can be neither pickled nor copied: it belongs to an event loop. Pass on its config, and make one in each process"
+        )
+
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
         if engine is None or self._is_stopped or engine.is_forked:

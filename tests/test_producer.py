@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import pickle
 import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -229,3 +231,12 @@ async def test_a_forked_child_may_not_use_it(monkeypatch: pytest.MonkeyPatch) ->
                     await producer.send("orders", b"v", b"k")
             engine._fast_path.here, engine._fast_path.fast = chosen_build.here(), engine.parts.partition_queues.routings
             await producer.send_and_wait("orders", b"v", b"k")
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_producer_is_neither_pickled_nor_copied(take: Callable[[Producer], object]) -> None:
+    """The error says what to do in its place, as for processes that are spawned. Its config may be pickled."""
+    producer = Producer(bootstrap_servers="localhost:9092")
+    with pytest.raises(TypeError, match="Pass on its config, and make one in each process"):
+        take(producer)
+    assert pickle.loads(pickle.dumps(producer.config)) == producer.config
