@@ -179,30 +179,22 @@ class Admission:
 
     def wait_for(self, obstacle: str, record: PendingSend) -> PendingSend:
         """Let a new record, or a mark, wait for its obstacle. Returns it."""
-        unencoded = record.unencoded
-        self._queue(obstacle, record)
-        # Last: an eager task may end within this call, and it serves only the sends that wait.
-        if unencoded is not None:
-            self.preparations.begin(unencoded.encoding)
-        return record
-
-    def _queue(self, obstacle: str, record: PendingSend) -> None:
-        """Add a new record, or a mark, to the wait queue of its obstacle."""
-        if obstacle == FOR_SERIALIZER:
-            self.pending.join(self.topics.hold(record), record, obstacle)
-            self._update_fast_path()
-            return
         if obstacle in FOR_METADATA:
             assert record.topic is not None
-            self.pending.join(self.topics.of(record.topic), record, obstacle)
-            return
+            is_held = obstacle == FOR_SERIALIZER
+            self.pending.join(self.topics.hold(record) if is_held else self.topics.of(record.topic), record, obstacle)
+            if is_held:
+                self._update_fast_path()
+            # Last: an eager task may end within this call, and it serves only the sends that wait.
+            if record.unencoded is not None:
+                self.preparations.begin(record.unencoded.encoding)
+            return record
         if obstacle == FOR_MEMORY:
             self._flush_partial_batches()
         self._next_turn()
         if obstacle == FOR_FULL_PARTITION:
             assert record.behind is not None
-            self.pending.join(self._pool.full_partitions.of(record.behind), record, obstacle)
-            return
+            return self.pending.join(self._pool.full_partitions.of(record.behind), record, obstacle)
         # Were the record of a cancelled task placed meanwhile, the task would send on, and perhaps never receive its cancellation.
         if obstacle == FOR_LOOP_BUDGET and not self._loop_budget.taker_is_cancelled:
             self.pending.number(record, obstacle)
@@ -210,6 +202,7 @@ class Admission:
         else:
             self.pending.join(self._pool.waiting, record, FOR_CANCELLATION if obstacle == FOR_LOOP_BUDGET else FOR_MEMORY)
         self._update_fast_path()
+        return record
 
     def _update_fast_path(self, *, none_waits: bool = False) -> None:
         """Open the fast path if no send is to be served before a new one, else close it. Once none waits, batches may linger again.
