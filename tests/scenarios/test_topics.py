@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import gc
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -327,7 +327,7 @@ async def test_a_serializer_that_is_prepared_without_a_wait(*, fails: bool) -> N
         await producer.send_and_wait("orders", b"known", partition=0)
         began = asyncio.get_running_loop().time()
         for topic in ("orders", "others"):
-            with pytest.raises(SerializationError, match="ValueError in prepare") if fails else contextlib.nullcontext():
+            with pytest.raises(SerializationError, match="ValueError in prepare") if fails else nullcontext():
                 await producer.topic(topic, value=AtOnce()).send_and_wait(b"v")
         assert asyncio.get_running_loop().time() == began
 
