@@ -138,7 +138,7 @@ def pythons(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def loops(session: nox.Session) -> None:
-    """The unit tests with asyncio's debug mode, with eager tasks (from Python 3.12 on) and on uvloop."""
+    """The unit tests with asyncio's debug mode, with eager tasks (from Python 3.12 on) and on uvloop, whose timers jump where time is virtual."""
     for name, env in LOOPS.items():
         if name == "eager" and sys.version_info < (3, 12):
             session.log("Eager tasks came with Python 3.12: `nox -s pythons` runs them there")

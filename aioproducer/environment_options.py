@@ -23,8 +23,8 @@ __all__ = ["environment_options"]
 _log = logging.getLogger(__name__)
 
 _OURS: Final = "AIOPRODUCER_"
-# Variables of the package that are no options: they choose its build.
-_OF_THE_BUILD: Final = frozenset({"PURE", "REQUIRE_EXT"})
+# Variables of the package that are no options: two choose its build, one the folder of fetched files (aioproducer/jars.py).
+_NO_OPTIONS: Final = frozenset({"PURE", "REQUIRE_EXT", "CACHE"})
 
 
 def environment_options(prefix: str, table: Mapping[str, Option], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def environment_options(prefix: str, table: Mapping[str, Option], environ: Mappi
     shared, ours = _hidden(variables, beginning, table), _hidden(variables, _OURS, table)
     # From here on no frame holds the secrets of the environment.
     del environ, variables
-    unknown = next((name for name in ours if known_name(name, table) is None and name.upper() not in _OF_THE_BUILD), None)
+    unknown = next((name for name in ours if known_name(name, table) is None and name.upper() not in _NO_OPTIONS), None)
     if unknown is not None:
         raise ConfigError(f"{_OURS}{unknown.upper()}: {say_unknown(unknown, table, dotted=False)}")
     if beginning != _OURS:

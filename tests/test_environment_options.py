@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import pathlib
 import pickle
+import re
 import traceback
 from typing import Any
 
 import pytest
 
+import aioproducer
 from aioproducer import ConfigError, ProducerConfig
 from aioproducer.config import OPTIONS
 from aioproducer.environment_options import environment_options
@@ -65,6 +68,14 @@ def test_names_of_other_programs_are_left_out(caplog: pytest.LogCaptureFixture) 
     caplog.clear()
     assert read({"KAFKA_ACKS": "1", "AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}).acks == 1
     assert caplog.records == []
+
+
+def test_every_other_variable_of_the_package_is_left_out() -> None:
+    """Those that the package reads itself; its source names them."""
+    package = pathlib.Path(aioproducer.__file__).parent
+    named = {name for path in package.rglob("*.py") for name in re.findall(r'"(AIOPRODUCER_\w+)"', path.read_text(encoding="utf-8"))}
+    assert named == {"AIOPRODUCER_PURE", "AIOPRODUCER_REQUIRE_EXT", "AIOPRODUCER_CACHE"}
+    assert read(dict.fromkeys(named, "1")) == ProducerConfig()
 
 
 @pytest.mark.parametrize(

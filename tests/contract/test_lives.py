@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from contextlib import aclosing
 from datetime import timedelta
@@ -103,6 +104,8 @@ async def test_options(side: Side) -> None:
 
 async def test_options_of_the_environment(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     """`from_env` reads environment variables. Arguments of the call take precedence."""
+    for name in [each for each in os.environ if each.startswith("AIOPRODUCER_")]:  # as those of this run of the tests
+        monkeypatch.delenv(name)
     monkeypatch.setenv("SHOP_KAFKA_LINGER_MS", "5")
     monkeypatch.setenv("SHOP_KAFKA_ACKS", "1")
     config = type(side.producer()).from_env("SHOP_KAFKA_", acks="all").config

@@ -402,9 +402,12 @@ async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monk
     """
     monkeypatch.setattr(loop_budget, "SLICE_BYTES", 100)
     async with running() as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        began: list[int] = []
 
         async def burst() -> int:
             for count in range(1000):
+                began.append(count)
                 try:
                     await producer.send("orders", b"%d" % count, partition=0)
                 except asyncio.CancelledError:
@@ -412,11 +415,13 @@ async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monk
             raise AssertionError("it never paused")
 
         task = asyncio.create_task(burst())
-        await turns(4)
+        while not began:
+            await turns(1)
         task.cancel()
         cancelled = await task
+        assert cancelled > 0, "it waited for nothing else"
         await producer.send_and_wait("orders", b"last", partition=0)
-        assert cluster.values("orders", 0) == [b"%d" % count for count in range(cancelled)] + [b"last"]
+        assert cluster.values("orders", 0) == [b"first", *[b"%d" % count for count in range(cancelled)], b"last"]
 
 
 @jumping

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both, producer_on
+from loops import JumpingUvloop
 from whole import JumpingLoop, jumping, running, turns
 
 from aioproducer.testing import FakeCluster
@@ -26,7 +27,7 @@ FIRST = 17  # records before the producer reads the clock, where the burst befor
 def compute(seconds: float) -> None:
     """Hold the loop for `seconds`."""
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, JumpingLoop)
+    assert isinstance(loop, (JumpingLoop, JumpingUvloop))
     loop.advance(seconds)
 
 

@@ -9,10 +9,11 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
+import loops
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from whole import JumpingLoop, jumping, running
+from whole import jumping, running
 
 from aioproducer import BootstrapFailed, BrokerError, DeliveryError, Persisted, Producer, TimestampType
 from aioproducer.core.sequence_numbers import LAST_EPOCH
@@ -147,7 +148,7 @@ async def play(troubles: Sequence[str], batch_size: int) -> tuple[list[int], lis
 @example(trouble=["MESSAGE_TOO_LARGE", *["REQUEST_TIMED_OUT"] * 3, "MESSAGE_TOO_LARGE", "REQUEST_TIMED_OUT"], batch_size=700)
 def test_five_in_flight_never_reorder_nor_repeat(trouble: list[str], batch_size: int) -> None:
     """Refusals, lost answers, lost connections, split batches and elections come in any order (rows 53, 57, 58)."""
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+    with asyncio.Runner(loop_factory=loops.jumping) as runner:
         log, outcomes = runner.run(asyncio.wait_for(play(trouble, batch_size), 3000))
     assert log == sorted(set(log)), "in call order, once"
     failed = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}

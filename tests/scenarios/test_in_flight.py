@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import loops
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from whole import JumpingLoop, jumping, running
+from whole import jumping, running
 
 from aioproducer.testing import FakeCluster
 
@@ -128,7 +129,7 @@ def script(cluster: FakeCluster, trouble: str) -> None:
 @given(trouble=TROUBLE, batch_size=st.sampled_from([100, 700, 16_384]))
 def test_one_in_flight_never_reorders(trouble: list[str], batch_size: int) -> None:
     """Refusals, lost connections, split batches and elections come in any order. Records are logged in call order, once."""
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+    with asyncio.Runner(loop_factory=loops.jumping) as runner:
         log, failed = runner.run(asyncio.wait_for(play(list(trouble), batch_size), 3000))
     assert log == [number for number in range(120) if number not in failed]
     assert len(failed) <= 12, "only single records that were said to be too large"

@@ -7,7 +7,6 @@ import functools
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import loops
 import pytest
 from jumping import JumpingLoop
 from whole import assert_nothing_left, jumping, running, turns
@@ -75,7 +74,6 @@ async def stop_beside_a_heartbeat(brokers: int, *, is_used: bool) -> list[float]
     return [later - earlier - 0.001 for earlier, later in itertools.pairwise(beats)]
 
 
-@pytest.mark.skipif(loops.KIND == "uvloop", reason="its time is simulated")
 @pytest.mark.parametrize("is_used", [True, False], ids=["used", "known"])
 def test_stop_with_2000_brokers_keeps_a_heartbeat(monkeypatch: pytest.MonkeyPatch, *, is_used: bool) -> None:
     """`stop` ends the connections and tasks of a few brokers in each event-loop iteration."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import loops
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from whole import JumpingLoop, running, turns
+from whole import running, turns
 
 from aioproducer.engine.append import loop_budget as turn_module
 from aioproducer.testing import FakeCluster
@@ -191,7 +192,7 @@ def test_records_are_logged_in_call_order_whatever_their_sends_waited_for(histor
     """Sends wait for metadata, memory and the loop budget, and some are cancelled. Log order is call order, and a cancelled
     wait leaves no record.
     """
-    with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=JumpingLoop) as runner:
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=loops.jumping) as runner:
         patch.setattr(turn_module, "SLICE_BYTES", history.turn)
         patch.setattr(turn_module, "_FIRST", min(16, history.go))
         patch.setattr(turn_module, "MAX_SLICE_RECORDS", history.go)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -302,6 +303,32 @@ async def test_an_encoder_that_would_have_to_be_awaited() -> None:
             producer.topic("orders", value=later)
         with pytest.raises(SerializationError, match="await in your code, before `send`"):
             await producer.topic("orders", value=Prepares()).send(1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@jumping
+async def test_a_serializer_that_is_prepared_without_a_wait(*, fails: bool) -> None:
+    """An eager task ends within the call that makes it: the send waits by then, or it would wait for max_block_ms."""
+
+    class AtOnce:
+        is_stale = False
+
+        async def prepare(self, _topic: str) -> AtOnce:
+            if fails:
+                raise ValueError
+            return self
+
+        def encode(self, value: bytes, _headers: Headers) -> bytes:
+            return value
+
+    async with running() as (cluster, producer):
+        cluster.create_topic("others")
+        await producer.send_and_wait("orders", b"known", partition=0)
+        began = asyncio.get_running_loop().time()
+        for topic in ("orders", "others"):
+            with pytest.raises(SerializationError, match="ValueError in prepare") if fails else nullcontext():
+                await producer.topic(topic, value=AtOnce()).send_and_wait(b"v")
+        assert asyncio.get_running_loop().time() == began
 
 
 @jumping

@@ -30,9 +30,8 @@ SEEDS = range(1, 1001)
 CPU_SECONDS = 60  # 30 on a machine with nothing else to do
 SLOWER = ("PYTHONASYNCIODEBUG", "ASAN_OPTIONS")
 """Where one of these is set, everything takes several times as long."""
-DIGESTS = (
-    "import loops; loops.use()\nfrom aioproducer.testing.simulation import simulate\nfor seed in range(1, 16): print(simulate(seed).digest)"
-)
+SIMULATE = "import loops; loops.use()\nfrom aioproducer.testing.simulation import simulate\n"
+DIGESTS = f"{SIMULATE}for seed in range(1, 16): print(simulate(seed).digest)"
 
 
 def test_nothing_is_wrong_with_a_thousand_seeds() -> None:
@@ -80,8 +79,9 @@ def test_seeds_with_tls_repeat_in_every_process() -> None:
     """Each process has certificates of its own, of the same lengths: faults of the network come at the same bytes."""
     seeds = [seed for seed in range(1, 400) if "SSL" in draw(seed).security.protocol]
     assert len(seeds) > 10
-    program = f"from aioproducer.testing.simulation import simulate\nprint([simulate(seed).digest for seed in {seeds}])"
-    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    program = f"{SIMULATE}print([simulate(seed).digest for seed in {seeds}])"
+    tests = pathlib.Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
     other = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
     assert other.strip() == repr([simulate(seed).digest for seed in seeds])
 

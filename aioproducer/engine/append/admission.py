@@ -179,15 +179,16 @@ class Admission:
 
     def wait_for(self, obstacle: str, record: PendingSend) -> PendingSend:
         """Let a new record, or a mark, wait for its obstacle. Returns it."""
-        if record.unencoded is not None:
-            self.preparations.begin(record.unencoded.encoding)
-        if obstacle == FOR_SERIALIZER:
-            self.pending.join(self.topics.hold(record), record, obstacle)
-            self._update_fast_path()
-            return record
         if obstacle in FOR_METADATA:
             assert record.topic is not None
-            return self.pending.join(self.topics.of(record.topic), record, obstacle)
+            is_held = obstacle == FOR_SERIALIZER
+            self.pending.join(self.topics.hold(record) if is_held else self.topics.of(record.topic), record, obstacle)
+            if is_held:
+                self._update_fast_path()
+            # Last: an eager task may end within this call, and it serves only the sends that wait.
+            if record.unencoded is not None:
+                self.preparations.begin(record.unencoded.encoding)
+            return record
         if obstacle == FOR_MEMORY:
             self._flush_partial_batches()
         self._next_turn()

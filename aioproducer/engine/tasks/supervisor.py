@@ -29,6 +29,7 @@ class Supervisor:
         self._children: dict[asyncio.Task[None], None] = {}
         self._is_stopping = False
         self._cancelled_from_outside = False
+        self._has_failed = False
 
     async def start(self) -> None:
         """Start the supervisor task in an empty context: its tasks do not inherit the caller's context variables."""
@@ -52,8 +53,15 @@ class Supervisor:
             coroutine.close()
             return None
         _keep_quiet(task)
+        # Eager tasks may begin and end within the call that makes them.
+        if task.done():
+            self._on_child_done(task)
+            return task
         self._children[task] = None
         task.add_done_callback(self._on_child_done)
+        # The group cancels all its tasks when one fails. It does not have those yet that are making the failed one in their first step.
+        if self._has_failed:
+            task.cancel()
         return task
 
     def _on_child_done(self, task: asyncio.Task[None]) -> None:
@@ -61,6 +69,8 @@ class Supervisor:
         if task.cancelled() and not self._is_stopping:
             self._cancelled_from_outside = True
             self._stopping.set()
+        elif not task.cancelled() and task.exception() is not None:
+            self._has_failed = True
 
     async def _run(self, started: asyncio.Event) -> None:
         crash: BaseException | None = None

@@ -113,6 +113,6 @@ def test_a_split_moves_each_record_to_its_part(build: Any) -> None:
 @on_both
 def test_a_cancelled_delivery_has_a_result_of_its_own(build: Any) -> None:
     context = made(build).delivery_context
-    with pytest.raises(asyncio.CancelledError):
-        context.cancelled.failure()
+    with pytest.raises(asyncio.CancelledError, match="by the scope"):
+        context.cancelled("by the scope").failure()
     assert context.now_ms() == 5500
