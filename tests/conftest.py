@@ -139,6 +139,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"{node}: {reason or 'it says no reason'}")
 
 
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Begin with no garbage of earlier tests: a producer logs the failure of a delivery when the collector finds it, in the test that runs then."""
+    gc.collect()
+    caplog.clear()
+    return caplog
+
+
 @pytest.fixture(scope="session")
 def token_endpoint() -> Iterator[TokenServer]:
     """A token endpoint whose tokens `secure_server` takes: its clients are that server's users, with their passwords as secrets."""

@@ -459,8 +459,6 @@ def test_what_was_pending_when_the_program_ended_is_told_of(linger_ms: int, capl
     """A producer was never stopped, with records in an open batch and in one without a response. A warning says how
     many records are lost.
     """
-    gc.collect()  # what other tests left
-    caplog.clear()
 
     async def forget() -> None:
         cluster = await FakeCluster(memory=True).__aenter__()
@@ -487,9 +485,7 @@ def test_what_was_pending_when_the_program_ended_is_told_of(linger_ms: int, capl
 @jumping
 async def test_failures_nobody_looks_at_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     """The producer logs one warning per topic and error in an interval. It logs none for failures that the caller looked at."""
-    gc.collect()  # what other tests left
     caplog.set_level(logging.WARNING)
-    caplog.clear()
     async with running() as (cluster, producer):
         cluster.fail("Produce", "INVALID_RECORD", times=5)
         looked_at = await producer.send("orders", b"v", partition=0)

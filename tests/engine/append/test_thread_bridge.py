@@ -193,10 +193,7 @@ async def test_a_stopped_producer_tells_threads(cluster: FakeCluster) -> None:
 async def test_a_failure_that_no_thread_looks_at_is_not_silent(
     cluster: FakeCluster, look: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The producer logs one warning of the failure, and none if a thread looked at it before or after its end.
-
-    Deliveries of other tests that the collector finds do not count.
-    """
+    """The producer logs one warning of the failure, and none if a thread looked at it before or after its end."""
     async with Producer(**cluster.client_options) as producer:
         await producer.partitions_for("orders")
         door = producer.from_thread
@@ -217,7 +214,7 @@ async def test_a_failure_that_no_thread_looks_at_is_not_silent(
             await in_thread(work)
             await producer.flush()
             gc.collect()
-        assert caplog.text.count("nobody looked at their deliveries: orders-") == (0 if look else 1)
+        assert caplog.text.count("nobody looked at their deliveries") == (0 if look else 1)
 
 
 def test_a_loop_that_was_closed_is_told_of() -> None:
