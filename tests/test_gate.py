@@ -17,12 +17,13 @@ from tests.tools.gate import callgrind, trees, verdict
 ROOT = pathlib.Path(__file__).parents[1]
 HERE = ROOT / "tests/tools/gate"
 TOY = """
-import json, pathlib, sys
+import json, os, pathlib, sys
 import aioproducer
 from marks import calibrate, counted, uncounted
 
 def record():
-    for _ in range(aioproducer.STEPS):
+    first = os.environ["GATE_LAYOUT"] == "0"
+    for _ in range(aioproducer.STEPS + first * getattr(aioproducer, "COLLISIONS", 0)):
         pass
     uncounted(lambda: [None for _ in range(20_000)])
 
@@ -76,6 +77,12 @@ def test_a_ratio_and_its_verdict(before: float | None, after: float, ratio: floa
     assert row.ratio == (None if ratio is None else pytest.approx(ratio))
     assert row.is_beyond is is_beyond
     assert any("BEYOND" in line for line in verdict.table([row])) is is_beyond
+
+
+def test_the_smaller_counts_hold() -> None:
+    """Of each workload; there are none yet before the first layout."""
+    assert verdict.smaller({"one": 3.0, "other": 2.0}, {}) == {"one": 3.0, "other": 2.0}
+    assert verdict.smaller({"one": 3.0, "other": 2.0}, {"one": 1.0, "other": 4.0}) == {"one": 1.0, "other": 2.0}
 
 
 def test_rows_are_those_of_this_tree() -> None:
@@ -218,6 +225,20 @@ def test_a_record_that_costs_more_is_seen(
         status, says = gate.NOT_CHECKED, "NOT CHECKED: valgrind is missing"
     assert gate.gate(repository, None, program, [10]) == status
     assert says in capsys.readouterr().out
+
+
+def test_what_another_layout_does_not_show_is_no_cost(
+    repository: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A build beyond the limit is counted in other layouts of memory, and the smallest counts hold: of the base, too."""
+    program = tmp_path / "toy.py"
+    program.write_text(TOY)
+    (repository / "aioproducer/__init__.py").write_text("STEPS = 1000\nCOLLISIONS = 100\n")
+    wanted = gate.PASSED if callgrind.found() else gate.NOT_CHECKED
+    assert gate.gate(repository, None, program, [10]) == wanted
+    (repository / "aioproducer/__init__.py").write_text("STEPS = 1100\nCOLLISIONS = 100\n")
+    assert gate.gate(repository, None, program, [10]) == (gate.BEYOND if callgrind.found() else gate.NOT_CHECKED)
+    assert ("BEYOND 1.03" in capsys.readouterr().out) is bool(callgrind.found())
 
 
 def test_without_valgrind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,18 @@ Each operator is a function of CPython.
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["calibrate", "counted", "uncounted"]
+__all__ = ["LAYOUT", "calibrate", "counted", "uncounted"]
 
 STEPS: Final = 1000
+LAYOUT: Final = "GATE_LAYOUT"
+"""The environment variable with the number of classes that the program makes first: see callgrind.py."""
+_CLASSES: Final[list[type]] = []
 
 
 class _Mark:
@@ -59,7 +63,14 @@ def uncounted(call: Callable[[], object]) -> None:
 
 
 def calibrate() -> None:
-    """Run two parts of the same steps, counted and not counted: the reader of the counts checks with them that the marks work."""
+    """Make the classes of the layout, and run two parts of the same steps, counted and not counted.
+
+    The reader of the counts checks with the parts that the marks work.
+    """
+    for _ in range(int(os.environ.get(LAYOUT, "0"))):
+        _CLASSES.append(type("Unused", (), {}))
+        # CPython numbers a class when an attribute of it is first looked up.
+        _CLASSES[-1].mro()
     counted("counted", STEPS, _steps)
     counted("uncounted", STEPS, lambda: uncounted(_steps))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["LIMIT", "Row", "rows", "table"]
+__all__ = ["LIMIT", "Row", "rows", "smaller", "table"]
 
 LIMIT: Final = 1.03
 """What a record may cost, over what it cost before, where no other limit is given."""
@@ -36,6 +36,11 @@ class Row:
 def rows(build: str, before: Mapping[str, float], after: Mapping[str, float], limit: float = LIMIT) -> list[Row]:
     """Of one build; a workload that only one tree can run has no ratio."""
     return [Row(workload, build, before.get(workload), instructions, limit) for workload, instructions in after.items()]
+
+
+def smaller(counts: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+    """Return the smaller count of each workload. `others` may be empty."""
+    return {workload: min(count, others.get(workload, count)) for workload, count in counts.items()}
 
 
 def table(shown: Sequence[Row]) -> Iterator[str]:
