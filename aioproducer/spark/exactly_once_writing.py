@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.config import ProducerConfig
 from aioproducer.spark.exactly_once import Ledger, Step, TaskTransaction, abort_batch, commit_batch
 from aioproducer.spark.ledger import QueryName
-from aioproducer.spark.pumping import pump
+from aioproducer.spark.pumping import pump, read_ahead
 from aioproducer.spark.rows import RowCount, RowSender
 from aioproducer.spark.worker import worker
 
@@ -67,7 +67,14 @@ def write_task(
             return transaction.skipped(*_count(options, filled))
         if first is None:
             return transaction.empty()
-        producer = place.call(transaction.begin())
+        beginning = place.submit(transaction.begin())
+        try:
+            # The coordinators take some ms to answer, and a Spark whose rows nobody reads computes none.
+            filled = read_ahead(filled, beginning)
+        except BaseException:
+            beginning.cancel()
+            raise
+        producer = place.wait(beginning)
         if producer is None:
             return transaction.skipped(*_count(options, filled))
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from aioproducer.spark.rows import RowSender
     from aioproducer.spark.worker import Worker
 
-__all__ = ["pump"]
+__all__ = ["pump", "read_ahead"]
 
-# Bytes of the batches that were read and are not queued yet. One batch may have more.
+# Bytes of the batches that were read and are not queued yet. The last one may go beyond it.
 _AHEAD: Final = 4 * 1_048_576
 
 
@@ -49,6 +49,37 @@ def pump(place: Worker, sender: RowSender, batches: Iterable[pa.RecordBatch]) ->
     finally:
         for future, *_ in sending:
             future.cancel()
+
+
+def read_ahead(batches: Iterator[pa.RecordBatch], until: Future[Any]) -> Iterator[pa.RecordBatch]:
+    """Read batches until a future is done, so that Spark makes rows meanwhile. Returns an iterator of all: those that were read, and the rest.
+
+    An error of `batches` is raised by that iterator, at the place of the batch.
+
+    Args:
+        batches: the rows.
+        until: is done by the loop's thread. A batch that is being read at that time is read to its end.
+    """
+    held: deque[pa.RecordBatch] = deque()
+    ahead = 0
+    failure = None
+    try:
+        while ahead < _AHEAD and not until.done():
+            held.append(next(batches))
+            ahead += held[-1].nbytes
+    except StopIteration:
+        pass
+    except Exception as error:  # noqa: BLE001  of the code that makes the rows
+        failure = error
+    return _all(held, failure, batches)
+
+
+def _all(held: deque[pa.RecordBatch], failure: Exception | None, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    while held:
+        yield held.popleft()
+    if failure is not None:
+        raise failure
+    yield from rest
 
 
 class _Line:

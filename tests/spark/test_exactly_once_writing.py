@@ -19,6 +19,8 @@ from aioproducer.spark.sink_options import MAX_NAME_BYTES, SinkOptions, option_p
 from aioproducer.spark.writing import BatchWriter, NoBatchNumber, StreamWriter, TaskMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aioproducer.spark.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("own_worker")
@@ -60,10 +62,12 @@ class Query:
         made.reached = lambda step, **where: self.steps.append((str(step), where))
         return made
 
-    def task(self, number: int, *batches: dict[str, list[Any]], batch: int | None = 0, writer: Any = None) -> TaskMessage:
+    def task(self, number: int, *batches: Any, batch: int | None = 0, writer: Any = None) -> TaskMessage:
+        """Run a task. Its batches are given by their columns, or by one iterable of those."""
+        columns_of = batches if not batches or isinstance(batches[0], dict) else batches[0]
         self._patch.setattr(writing.TaskContext, "get", lambda: Task(number, batch))
         rows = (
-            pa.RecordBatch.from_pydict({name: pa.array(column, pa.string()) for name, column in columns.items()}) for columns in batches
+            pa.RecordBatch.from_pydict({name: pa.array(column, pa.string()) for name, column in columns.items()}) for columns in columns_of
         )
         message: TaskMessage = pickle.loads(pickle.dumps((writer or self.writer()).write(rows)))
         return message
@@ -194,6 +198,36 @@ def test_a_topic_that_is_deleted(brokers: ClusterInThread, monkeypatch: pytest.M
     with pytest.raises(RowFailed, match=text):
         query.task(0, values("b"), batch=1)
     assert "orders" not in [topic.name for topic in query.cluster.topics]
+
+
+def test_rows_are_read_while_a_transaction_begins(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator answers once the third batch was read."""
+    query = Query(brokers, monkeypatch, **{"kafka.max.block.ms": "5000"})
+    hang = query.cluster.hang("InitProducerId", times=1)
+
+    def batches() -> Iterator[dict[str, list[Any]]]:
+        yield from (values("a"), values("b"))
+        brokers.loop.call_soon_threadsafe(hang.release)
+        yield values("c")
+
+    query.writer().commit([query.task(0, batches())], 0)
+    assert query.values() == [b"a", b"b", b"c"]
+
+
+def test_an_error_of_rows_that_were_read_while_a_transaction_began(brokers: ClusterInThread, query: Query) -> None:
+    """It is raised once the transaction has begun, which is then ended: the rows before it may have been sent."""
+    hang = query.cluster.hang("InitProducerId", times=1)
+
+    def batches() -> Iterator[dict[str, list[Any]]]:
+        yield values("a")
+        brokers.loop.call_soon_threadsafe(hang.release)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        query.task(0, batches())
+    assert query.cluster.transactions["spark-q-0"].state.value in {"Empty", "CompleteAbort"}
+    query.writer().commit([query.task(0, [values("b")])], 0)
+    assert query.values() == [b"b"]
 
 
 def test_an_error_of_the_first_rows_is_raised(query: Query) -> None:

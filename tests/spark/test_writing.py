@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pytest
 from in_thread import PATIENCE, ClusterInThread
 
-from aioproducer.spark.pumping import _Line, pump
+from aioproducer.spark.pumping import _Line, pump, read_ahead
 from aioproducer.spark.rows import RowFailed
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.writing import BatchWriter, StreamWriter, TaskMessage
@@ -176,6 +177,32 @@ def test_an_error_of_spark_ends_the_send(own_worker: Worker) -> None:
     with pytest.raises(OSError, match="the stage before"):
         list(pump(own_worker, sender, broken()))  # type: ignore[arg-type]
     assert sender.cancelled.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(("size", "read"), [(LARGE, 1), (LARGE // 2 + 1, 2), (LARGE // 4, 4)])
+def test_no_more_than_4_mib_are_read_ahead(size: int, read: int) -> None:
+    sender = Sender(count=6)
+    rest = read_ahead(sender.batches(size), Future())
+    assert len(sender.read) == read
+    assert [batch.number for batch in rest] == list(range(6))  # type: ignore[attr-defined]
+
+
+def test_nothing_is_read_ahead_once_the_future_is_done() -> None:
+    sender, done = Sender(count=6), Future[None]()
+    rest = read_ahead((done.set_result(None) or batch if batch.number == 1 else batch for batch in sender.batches(1)), done)  # type: ignore[func-returns-value]
+    assert len(sender.read) == 2
+    assert [batch.number for batch in rest] == list(range(6))  # type: ignore[attr-defined]
+
+
+def test_an_error_of_a_batch_that_is_read_ahead_has_its_place() -> None:
+    def broken() -> Iterator[Any]:
+        yield Batch(0, 1)
+        raise OSError("the stage before")
+
+    rest: Any = read_ahead(broken(), Future())
+    assert next(rest).number == 0
+    with pytest.raises(OSError, match="the stage before"):
+        next(rest)
 
 
 class Held:
