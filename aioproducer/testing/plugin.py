@@ -12,7 +12,7 @@ asynchronous fixture runs in the loop of its test, from pytest-asyncio (strict o
 from __future__ import annotations
 
 import os
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -32,26 +32,27 @@ _LOOP_SCOPES: Final = ("function", "class", "module", "package", "session")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register `fake_cluster` for each kind of test: pytest-asyncio's strict mode needs a marked fixture, anyio a plain one."""
+    """Register asynchronous fixtures for each kind of test: pytest-asyncio's strict mode needs marked ones, anyio plain ones."""
     module = ModuleType("aioproducer.testing.plugin.fixtures")
-    vars(module)["anyio"] = pytest.fixture(name="_fake_cluster_of_anyio")(_fake_cluster)
-    if config.pluginmanager.hasplugin("asyncio"):
-        for scope in _LOOP_SCOPES:
-            vars(module)[scope] = _fixture_of_asyncio(scope)
+    for name, make in (("fake_cluster", _fake_cluster), ("recording_producer", _recording_producer)):
+        vars(module)[f"{name} of anyio"] = pytest.fixture(name=f"_{name}_of_anyio")(make)
+        if config.pluginmanager.hasplugin("asyncio"):
+            for scope in _LOOP_SCOPES:
+                vars(module)[f"{name} {scope}"] = _fixture_of_asyncio(name, scope, make)
     config.pluginmanager.register(module, "aioproducer-fixtures")
 
 
-def _fixture_of_asyncio(scope: str) -> Any:
+def _fixture_of_asyncio(name: str, scope: str, make: Callable[[], AsyncIterator[Any]]) -> Any:
     import pytest_asyncio  # noqa: PLC0415  see above
 
-    async def of_asyncio() -> AsyncIterator[FakeCluster]:  # a separate function, as pytest-asyncio marks it
-        async for cluster in _fake_cluster():
-            yield cluster
+    async def of_asyncio() -> AsyncIterator[Any]:  # a separate function, as pytest-asyncio marks it
+        async for made in make():
+            yield made
 
     fixture: Any = pytest_asyncio.fixture
     # Before 0.24 there was no such argument.
     loop = {"loop_scope": scope} if "loop_scope" in signature(fixture).parameters else {}
-    return fixture(name=f"_fake_cluster_in_the_{scope}_loop", **loop)(of_asyncio)
+    return fixture(name=f"_{name}_in_the_{scope}_loop", **loop)(of_asyncio)
 
 
 def _loop_scope(request: pytest.FixtureRequest) -> str:
@@ -89,11 +90,23 @@ async def _fake_cluster() -> AsyncIterator[FakeCluster]:
 
 
 @pytest.fixture
-def recording_producer() -> RecordingProducer[Any, Any]:
-    """Return a started `RecordingProducer` that acknowledges records by itself."""
+def recording_producer(request: pytest.FixtureRequest) -> RecordingProducer[Any, Any]:
+    """Return a started `RecordingProducer` that acknowledges records by itself. In an asynchronous test it knows the test's loop."""
     from aioproducer.testing.recording import RecordingProducer  # noqa: PLC0415  see above
 
+    if iscoroutinefunction(request.function):
+        if "anyio_backend" in request.fixturenames:
+            return cast("RecordingProducer[Any, Any]", request.getfixturevalue("_recording_producer_of_anyio"))
+        if request.config.pluginmanager.hasplugin("asyncio"):
+            name = f"_recording_producer_in_the_{_loop_scope(request)}_loop"
+            return cast("RecordingProducer[Any, Any]", request.getfixturevalue(name))
     return RecordingProducer.started()
+
+
+async def _recording_producer() -> AsyncIterator[RecordingProducer[Any, Any]]:
+    from aioproducer.testing.recording import RecordingProducer  # noqa: PLC0415  see above
+
+    yield RecordingProducer.started()
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,10 @@ async def test_recording(recording_producer):
     assert (await recording_producer.send_and_wait("t", b"v")).offset == 0
     assert recording_producer.values("t") == [b"v"]
 
+async def test_recording_by_a_thread(recording_producer):
+    await asyncio.to_thread(lambda: recording_producer.from_thread.send("t", b"v").result(10))
+    assert recording_producer.values("t") == [b"v"]
+
 def test_a_plain_function(recording_producer):
     assert recording_producer.history == []
 """
@@ -89,7 +93,7 @@ def test_every_kind_of_asynchronous_test(pytester: pytest.Pytester, kind: str) -
     plain = "def test_a_plain_function(recording_producer):\n    assert recording_producer.history == []\n" if mark == "asyncio" else ""
     pytester.makepyfile(TESTS.replace("MARK", marks + backend).replace(plain or "\0", ""))
     result = run(pytester, *arguments)
-    result.assert_outcomes(passed=4 if plain else 5, errors=1)
+    result.assert_outcomes(passed=5 if plain else 6, errors=1)
     result.stdout.fnmatch_lines(["*faults that did not happen: *Produce*"])
 
 
