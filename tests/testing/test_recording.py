@@ -295,6 +295,22 @@ async def test_from_thread_without_a_loop_says_so() -> None:
     assert producer.from_thread
 
 
+async def test_from_thread_of_a_closed_loop_says_so() -> None:
+    """Also in the thread that ran the loop, or has its number by now, as Starlette's threads do: it was said to run the loop."""
+
+    def in_one_thread() -> None:
+        producer = RecordingProducer.started()
+        asyncio.run(_send(producer))
+        with pytest.raises(ProducerClosed, match="the producer's loop is closed"):
+            producer.from_thread.send("t", b"v")
+
+    await asyncio.to_thread(in_one_thread)
+
+
+async def _send(producer: RecordingProducer[Any, Any]) -> None:
+    await producer.send_and_wait("t", b"v")
+
+
 async def test_without_a_running_loop_it_says_so() -> None:
     """A plain test may take the fixture; a call there needs the loop of a coroutine, as a `Producer` does."""
 
