@@ -30,7 +30,7 @@ def headers(build: Any, rows: list[Pairs], before: int = 0, *, is_large: bool = 
         pairs += row or []
         ends.append(len(pairs))
     pairs.append(None)
-    names = [None if pair is None or pair[0] is None else pair[0].encode("utf-8", "surrogatepass") for pair in pairs]
+    names = [None if pair is None or pair[0] is None else pair[0].encode() for pair in pairs]
     children = strings(build, names, 2), strings(build, [pair and pair[1] for pair in pairs])
     validity = bits([True] * before + [row is not None for row in rows])
     there = bits([False] * 3 + [pair is not None for pair in pairs])

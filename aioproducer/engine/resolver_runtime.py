@@ -16,7 +16,7 @@ from aioproducer.engine.observability.instruments import Instruments
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.engine.tasks import fork_safety
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
-from aioproducer.engine.tasks.supervisor import Supervisor
+from aioproducer.engine.tasks.supervisor import Supervisor, reason_of_end
 from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.errors import ProducerClosed
 from aioproducer.guarded_log import GuardedLog
@@ -145,7 +145,7 @@ class ResolverRuntime:
         """Raise unless a call may be made now, in this process and event loop."""
         self.check_place()
         if self._failure is not None:
-            raise ProducerClosed(f"the resolver failed: {self._failure!r}. Make a new one.") from self._failure
+            raise ProducerClosed(f"the resolver failed: {reason_of_end(self._failure)}. Make a new one.") from self._failure
         if not self._is_open:
             raise ProducerClosed(_STOPPED)
 
@@ -201,7 +201,7 @@ class ResolverRuntime:
         self._failure = error
         if not isinstance(error, asyncio.CancelledError):
             _log.error("The resolver failed: %r", error, exc_info=error)
-        self.calls.close(lambda: ProducerClosed(f"the resolver failed: {error!r}"))
+        self.calls.close(lambda: ProducerClosed(f"the resolver failed: {reason_of_end(error)}"))
         self._cluster.close(now=True)
         self._supervisor.stop()
 

@@ -17,6 +17,7 @@ from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.shutdown import Shutdown
 from aioproducer.engine.startup import Startup
 from aioproducer.engine.tasks import fork_safety
+from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.engine.wiring import wire
 from aioproducer.errors import ProducerClosed, UsageError
 from aioproducer.guarded_log import GuardedLog
@@ -165,7 +166,7 @@ class Runtime:
         if self.is_forked:
             return unready(fork_safety.FORKED)
         if self.shutdown.failure is not None:
-            return unready(f"the producer failed: {self.shutdown.failure!r}")
+            return unready(f"the producer failed: {reason_of_end(self.shutdown.failure)}")
         if not self.shutdown.is_open:
             return unready("the producer has stopped")
         if self.loop.is_closed():
@@ -184,7 +185,7 @@ class Runtime:
         if self.is_forked:
             lines.insert(0, fork_safety.FORKED)
         elif self.shutdown.failure is not None:
-            lines.insert(0, f"failed: {self.shutdown.failure!r}")
+            lines.insert(0, f"failed: {reason_of_end(self.shutdown.failure)}")
         elif self.parts.updater.schedule.trouble is not None:
             lines.insert(0, f"metadata: {self.parts.updater.schedule.trouble}")
         elif self.parts.ids is not None and self.parts.ids.trouble is not None:
@@ -200,7 +201,7 @@ class Runtime:
             raise ProducerClosed(fork_safety.FORKED)
         shutdown = self.shutdown
         if shutdown.failure is not None:
-            raise ProducerClosed(f"the producer failed: {shutdown.failure!r}. Make a new one.") from shutdown.failure
+            raise ProducerClosed(f"the producer failed: {reason_of_end(shutdown.failure)}. Make a new one.") from shutdown.failure
         if not shutdown.is_open:
             raise ProducerClosed("the producer has stopped")
         self._check_loop()

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from aioproducer.engine.dropped_producer import DroppedProducer, warn
 from aioproducer.engine.observability.waiting_notice import waiting_notice
+from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.transport import close_socket
@@ -179,7 +180,7 @@ class Shutdown:
         # `asyncio.run` cancels all tasks at its end. A later call of the producer raises this error.
         if not isinstance(error, asyncio.CancelledError):
             _log.error("The producer failed: %r", error, exc_info=error)
-        cause = ProducerClosed(f"the producer failed: {error!r}")
+        cause = ProducerClosed(f"the producer failed: {reason_of_end(error)}")
         cause.__cause__ = error
         self._count_lost()
         self._shut(cause)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.engine.sender.record_formats import check_brokers
 from aioproducer.engine.shutdown import trouble
+from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.errors import ProducerClosed
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ class Startup:
         """Raise ProducerClosed if `error` is the TimeoutError of `_scope`, which `_give_up` ended."""
         failure = self._shutdown.failure
         if isinstance(error, TimeoutError) and (self._is_stopped or failure is not None):
-            raise ProducerClosed(_STOPPED_EARLY if failure is None else f"the producer failed: {failure!r}") from (failure or error)
+            raise ProducerClosed(_STOPPED_EARLY if failure is None else f"the producer failed: {reason_of_end(failure)}") from (
+                failure or error
+            )
 
     def _give_up(self) -> None:
         """End the wait of `run`."""

@@ -219,9 +219,7 @@ cdef class Headers:
             return None
         self.size_of(row)
         try:
-            return [
-                (self._names.get(index).decode("utf-8", "surrogatepass"), self._values.get(index)) for index in range(first, first + count)
-            ]
+            return [(self._names.get(index).decode(), self._values.get(index)) for index in range(first, first + count)]
         except BadRow as error:
             raise BadRow(row, error.what) from None
 
@@ -239,7 +237,7 @@ cdef class Headers:
         for index in range(first, first + count):
             size = _find(&self.lists.names, index, &data)
             try:
-                data[:max(size, 0)].decode("utf-8", "surrogatepass")
+                data[:max(size, 0)].decode("utf-8")
             except UnicodeDecodeError:
                 raise BadRow(row, NO_TEXT) from None
         return total

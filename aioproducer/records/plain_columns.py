@@ -207,7 +207,7 @@ class Headers(_Rows):
             raise IndexError(row)
         if not self.is_there(row):
             return None
-        return [(name.decode("utf-8", "surrogatepass"), value) for name, value in self.encoded(row)]
+        return [(name.decode(), value) for name, value in self.encoded(row)]
 
     def encoded(self, row: int) -> list[tuple[bytes, bytes | None]]:
         """Return the headers of a row, their keys encoded; none for null.
@@ -223,7 +223,7 @@ class Headers(_Rows):
         pairs = [self._pair(row, at) for at in range(begin, end)]
         for name, _ in pairs:
             try:
-                name.decode("utf-8", "surrogatepass")
+                name.decode()
             except UnicodeDecodeError:
                 raise BadRow(row, NO_TEXT) from None
         return pairs

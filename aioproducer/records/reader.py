@@ -241,7 +241,7 @@ def _read_headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[Hea
         if name is None:
             raise ProtocolError("a header without a name")
         value, at = _read_field(data, at, end)
-        # `encode_headers` writes lone surrogates.
+        # Other clients may have written lone surrogates.
         headers.append((name.decode(errors="surrogatepass"), value))
     return tuple(headers), at
 

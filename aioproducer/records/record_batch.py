@@ -58,7 +58,8 @@ def encode_headers(headers: HeadersLike) -> bytes:
     """Encode the last part of a record: the number of headers, and the headers. A value that is a string is encoded as UTF-8.
 
     Raises:
-        SerializationError: a key is no string, or a value is neither bytes, a string nor None. The error's text contains neither.
+        SerializationError: a key is no string, a value is neither bytes, a string nor None, or a string has a lone surrogate. The error's
+            text contains neither.
     """
     if not isinstance(headers, (tuple, list)) and isinstance(headers, Mapping):
         headers = tuple(headers.items())
@@ -75,8 +76,8 @@ def encode_headers(headers: HeadersLike) -> bytes:
             raise SerializationError(_NO_PAIR) from error
         if not isinstance(key, str):
             raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
-        # lone surrogates are written, because Java also writes the key as it is given
-        name = str.encode(key, errors="surrogatepass")
+        # Java writes "?" for a lone surrogate. Python's consumers could not go on behind a record whose key is not UTF-8.
+        name = _encode_text("key", key)
         parts += (varint(len(name)), name)
         if value is None:
             parts.append(NULL)
@@ -87,22 +88,22 @@ def encode_headers(headers: HeadersLike) -> bytes:
             # A string of two characters is no pair, although it can be unpacked.
             if isinstance(header_, str):
                 raise SerializationError(_NO_PAIR)
-            text = _encode_text(value)
+            if not isinstance(value, str):
+                raise SerializationError(f"a header's value is bytes, a string or None, not {type(value).__name__}")
+            text = _encode_text("value", value)
             parts += (varint(len(text)), text)
     parts[0] = varint(count)
     return b"".join(parts)
 
 
-def _encode_text(value: object) -> bytes:
-    """Return a header's value that is a string as UTF-8."""
-    if not isinstance(value, str):
-        raise SerializationError(f"a header's value is bytes, a string or None, not {type(value).__name__}")
+def _encode_text(part: str, text: str) -> bytes:
+    """Return the `part` of a header that is a string as UTF-8."""
     try:
-        return str.encode(value)
+        return str.encode(text)
     except UnicodeEncodeError:
-        # The cause would hold the value.
-        text = "a header's value has characters that UTF-8 does not"
-    raise SerializationError(text)
+        # The cause would hold the text.
+        said = f"a header's {part} has characters that UTF-8 does not"
+    raise SerializationError(said)
 
 
 def record_size(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes) -> int:

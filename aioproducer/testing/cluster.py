@@ -134,7 +134,12 @@ class FakeCluster(Trouble):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the brokers' addresses in the form of the client option."""
+        """Return the brokers' addresses in the form of the client option.
+
+        Raises:
+            RuntimeError: the loop that runs now is not the cluster's, which does not run, so that no broker would answer.
+        """
+        self._check_loop()
         return ",".join(f"{host}:{port}" for host, port in (broker.address for broker in self.brokers.values()))
 
     @property
@@ -142,9 +147,25 @@ class FakeCluster(Trouble):
         """Return the options that connect a `Producer` to the cluster: `bootstrap_servers` and, with `memory`, `dialer`.
 
         With security also the protocol and the authority that the cluster made; the test adds user and password, or its own authority.
+
+        Raises:
+            RuntimeError: as for `bootstrap_servers`.
         """
         options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, **self.security.client_options}
         return options if self.network is None else {**options, "dialer": self.network}
+
+    def _check_loop(self) -> None:
+        if self._loop is None or self._loop.is_running():
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            # Plain code may run the cluster's loop later.
+            return
+        raise RuntimeError(
+            "this FakeCluster belongs to an event loop that does not run now, so its brokers answer nobody. Start it in the loop that uses it. "
+            "With pytest-asyncio, the fixture and the test need one loop_scope"
+        )
 
     # --- its brokers
 

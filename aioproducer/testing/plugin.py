@@ -12,8 +12,9 @@ asynchronous fixture runs in the loop of its test, from pytest-asyncio (strict o
 from __future__ import annotations
 
 import os
+from inspect import iscoroutinefunction, signature
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
@@ -26,20 +27,45 @@ if TYPE_CHECKING:
 
 __all__ = ["fake_cluster", "kafka_cluster", "kafka_server", "pytest_configure", "recording_producer"]
 
+# The scopes of pytest-asyncio's loops. A fixture is in one of them, which is chosen where the fixture is made.
+_LOOP_SCOPES: Final = ("function", "class", "module", "package", "session")
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register `fake_cluster` for each kind of test: pytest-asyncio's strict mode needs a marked fixture, anyio a plain one."""
+    """Register asynchronous fixtures for each kind of test: pytest-asyncio's strict mode needs marked ones, anyio plain ones."""
     module = ModuleType("aioproducer.testing.plugin.fixtures")
-    vars(module)["anyio"] = pytest.fixture(name="_fake_cluster_of_anyio")(_fake_cluster)
-    if config.pluginmanager.hasplugin("asyncio"):
-        import pytest_asyncio  # noqa: PLC0415  see above
-
-        async def of_asyncio() -> AsyncIterator[FakeCluster]:  # a separate function, as pytest-asyncio marks it
-            async for cluster in _fake_cluster():
-                yield cluster
-
-        vars(module)["asyncio"] = pytest_asyncio.fixture(name="_fake_cluster_of_asyncio")(of_asyncio)
+    for name, make in (("fake_cluster", _fake_cluster), ("recording_producer", _recording_producer)):
+        vars(module)[f"{name} of anyio"] = pytest.fixture(name=f"_{name}_of_anyio")(make)
+        if config.pluginmanager.hasplugin("asyncio"):
+            for scope in _LOOP_SCOPES:
+                vars(module)[f"{name} {scope}"] = _fixture_of_asyncio(name, scope, make)
     config.pluginmanager.register(module, "aioproducer-fixtures")
+
+
+def _fixture_of_asyncio(name: str, scope: str, make: Callable[[], AsyncIterator[Any]]) -> Any:
+    import pytest_asyncio  # noqa: PLC0415  see above
+
+    async def of_asyncio() -> AsyncIterator[Any]:  # a separate function, as pytest-asyncio marks it
+        async for made in make():
+            yield made
+
+    fixture: Any = pytest_asyncio.fixture
+    # Before 0.24 there was no such argument.
+    loop = {"loop_scope": scope} if "loop_scope" in signature(fixture).parameters else {}
+    return fixture(name=f"_{name}_in_the_{scope}_loop", **loop)(of_asyncio)
+
+
+def _loop_scope(request: pytest.FixtureRequest) -> str:
+    """Return the scope of the loop in which pytest-asyncio runs the test."""
+    marker = request.node.get_closest_marker("asyncio")
+    scope = None if marker is None else marker.kwargs.get("loop_scope") or marker.kwargs.get("scope")
+    if scope is None:
+        try:
+            scope = request.config.getini("asyncio_default_test_loop_scope")
+        except ValueError:
+            # Before 0.26 there was no such option.
+            scope = None
+    return cast("str", scope or "function")
 
 
 @pytest.fixture
@@ -48,7 +74,7 @@ def fake_cluster(request: pytest.FixtureRequest) -> FakeCluster:
     if "anyio_backend" not in request.fixturenames:
         if not request.config.pluginmanager.hasplugin("asyncio"):
             pytest.fail("fake_cluster needs the loop of an asynchronous test: of pytest-asyncio, or of anyio's plugin (@pytest.mark.anyio)")
-        return cast("FakeCluster", request.getfixturevalue("_fake_cluster_of_asyncio"))
+        return cast("FakeCluster", request.getfixturevalue(f"_fake_cluster_in_the_{_loop_scope(request)}_loop"))
     backend = request.getfixturevalue("anyio_backend")
     if (backend if isinstance(backend, str) else backend[0]) != "asyncio":
         pytest.fail("aioproducer runs on asyncio alone: let the fixture anyio_backend return 'asyncio'")
@@ -64,11 +90,23 @@ async def _fake_cluster() -> AsyncIterator[FakeCluster]:
 
 
 @pytest.fixture
-def recording_producer() -> RecordingProducer[Any, Any]:
-    """Return a started `RecordingProducer` that acknowledges records by itself."""
+def recording_producer(request: pytest.FixtureRequest) -> RecordingProducer[Any, Any]:
+    """Return a started `RecordingProducer` that acknowledges records by itself. In an asynchronous test it knows the test's loop."""
     from aioproducer.testing.recording import RecordingProducer  # noqa: PLC0415  see above
 
+    if iscoroutinefunction(request.function):
+        if "anyio_backend" in request.fixturenames:
+            return cast("RecordingProducer[Any, Any]", request.getfixturevalue("_recording_producer_of_anyio"))
+        if request.config.pluginmanager.hasplugin("asyncio"):
+            name = f"_recording_producer_in_the_{_loop_scope(request)}_loop"
+            return cast("RecordingProducer[Any, Any]", request.getfixturevalue(name))
     return RecordingProducer.started()
+
+
+async def _recording_producer() -> AsyncIterator[RecordingProducer[Any, Any]]:
+    from aioproducer.testing.recording import RecordingProducer  # noqa: PLC0415  see above
+
+    yield RecordingProducer.started()
 
 
 @pytest.fixture(scope="session")

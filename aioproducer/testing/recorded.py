@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import Context
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, Final, NamedTuple, cast, overload
 
 from aioproducer.errors import DeliveryError, ProducerClosed, UsageError
 from aioproducer.failed_record import FailedRecord
@@ -20,6 +20,7 @@ from aioproducer.model import FlushSummary, Header, HeadersLike, PartitionNumber
 __all__ = ["RecordedBatch", "RecordedDeliveries", "RecordedDelivery", "RecordedFromThread", "RecordedSend", "hand_out"]
 
 _log = logging.getLogger(__name__)
+_LOOP_CLOSED: Final = "the producer's loop is closed"
 
 
 class RecordedSend(NamedTuple):
@@ -316,13 +317,15 @@ class RecordedFromThread:
             UsageError: it is called in the loop's own thread.
             ProducerClosed: the loop is closed.
         """
+        if self._loop.is_closed():
+            raise ProducerClosed(_LOOP_CLOSED)
         if threading.get_ident() == self._thread:
             raise UsageError("from_thread is for other threads; this one runs the producer's loop: `await producer.send(...)`")
         future: Future[RecordMetadata] = Future()
         try:
             self._loop.call_soon_threadsafe(self._hand_over, future, (topic, value, key, partition, timestamp_ms, headers))
         except RuntimeError as error:
-            raise ProducerClosed("the producer's loop is closed") from error
+            raise ProducerClosed(_LOOP_CLOSED) from error
         return future
 
     def _hand_over(self, future: Future[RecordMetadata], record: tuple[Any, ...]) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, overload
 
@@ -61,6 +62,11 @@ else:
     K = TypeVar("K")
     V = TypeVar("V")
 
+_NO_LOOP: Final = "no event loop runs here: a producer's calls belong into a coroutine, such as an `async def` test"
+_NO_LOOP_YET: Final = (
+    "this RecordingProducer knows no event loop yet that would take a thread's records: start it by `async with RecordingProducer()`, "
+    "or call `started` in a coroutine"
+)
 _METHODS: Final = (
     "start",
     "send",
@@ -171,9 +177,14 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
 
     @classmethod
     def started(cls, **options: Unpack[AllRecordingArguments]) -> RecordingProducer[Any, Any]:
-        """Return a producer that already runs, for code that is given a producer in use. It belongs to the first loop that sends."""
+        """Return a producer that already runs, for code that is given a producer in use.
+
+        It belongs to the first loop that sends. Before that, `from_thread` uses the loop in which `started` was called.
+        """
         producer = cls(**options)
         producer._state = "running"
+        with suppress(RuntimeError):
+            producer._from_thread = RecordedFromThread(asyncio.get_running_loop(), producer._take)
         return producer
 
     @classmethod
@@ -259,8 +270,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
         if self._state != "not started":
             raise ProducerClosed("a producer starts once; make a new one")
         self._state = "running"
-        self._loop = asyncio.get_running_loop()
-        self._from_thread = RecordedFromThread(self._loop, self._take)
+        self._join(asyncio.get_running_loop())
 
     async def send(
         self,
@@ -382,11 +392,14 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
 
     @property
     def from_thread(self) -> RecordedFromThread:
-        """Return the interface for other threads: `producer.from_thread.send(...)` returns a `concurrent.futures.Future`."""
+        """Return the interface for other threads: `producer.from_thread.send(...)` returns a `concurrent.futures.Future`.
+
+        Raises:
+            ProducerClosed: the producer was not started; or it was made by `started` outside any event loop, and was used in none yet.
+        """
         if self._from_thread is None:
-            self._check()
-            assert self._loop is not None
-            self._from_thread = RecordedFromThread(self._loop, self._take)
+            self._check(_NO_LOOP_YET)
+        assert self._from_thread is not None
         return self._from_thread
 
     async def flush(self, timeout: float | timedelta | None = None) -> FlushSummary:
@@ -452,7 +465,11 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
                 del self._raising[method]
         raise error
 
-    def _check(self) -> None:
+    def _join(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._from_thread = RecordedFromThread(loop, self._take)
+
+    def _check(self, without_loop: str = _NO_LOOP) -> None:
         if self._state == "not started":
             raise ProducerClosed("the producer was not started: use `async with`, or `await producer.start()`")
         if self._state == "stopped":
@@ -460,11 +477,9 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise ProducerClosed(
-                "no event loop runs here: a producer's calls belong into a coroutine, such as an `async def` test"
-            ) from None
+            raise ProducerClosed(without_loop) from None
         if self._loop is None:
-            self._loop = loop
+            self._join(loop)
         if self._loop is not loop:
             raise ProducerClosed("the producer belongs to another event loop; make one in this loop")
 

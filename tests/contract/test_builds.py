@@ -347,6 +347,7 @@ ODD_HEADERS: list[Any] = [
     ("a", 3),
     ("a", "1"),
     ("a", "\ud800"),
+    ("\ud800", b"1"),
     None,
     ("a", memoryview(b"123")[::2]),
 ]

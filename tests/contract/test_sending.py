@@ -199,6 +199,8 @@ async def test_a_partitioner_that_is_wrong(side: Side, chosen: object) -> None:
         ({"headers": [("a",)]}, SerializationError, "a header is a pair"),
         ({"headers": [(b"a", b"1")]}, SerializationError, "a header's key is a string, not bytes"),
         ({"headers": [("a", 1)]}, SerializationError, "a header's value is bytes, a string or None, not int"),
+        ({"headers": {"canary\udce9": b"1"}}, SerializationError, "a header's key has characters that UTF-8 does not"),
+        ({"headers": [("canary\udce9", b"1")]}, SerializationError, "a header's key has characters that UTF-8 does not"),
         ({"headers": {"a": "canary\ud800"}}, SerializationError, "a header's value has characters that UTF-8 does not"),
         ({"value": CANARY * 200_000}, RecordTooLarge, r"more than max_request_size=1048576"),
     ],

@@ -223,6 +223,7 @@ def test_headers_are_pairs_in_any_sequence(headers: Any) -> None:
     (["ab"], "pair"),
     ([(b"secret", b"v")], "key is a string, not bytes"),
     ([(None, b"v")], "key is a string, not NoneType"),
+    ([("secret\ud800", b"v")], "key has characters that UTF-8 does not"),
     ([("k", "secret\ud800")], "value has characters that UTF-8 does not"),
     ({"k": "secret\ud800"}, "value has characters that UTF-8 does not"),
     ([("k", 5)], "bytes, a string or None, not int"),

@@ -73,17 +73,6 @@ async def test_it_gets_what_was_sent(codec: str) -> None:
     assert failed.records == EXPECTED
 
 
-@jumping
-async def test_a_header_key_that_is_no_utf8() -> None:
-    """`send` takes a key with half of a surrogate pair. The records of its batch are handed out with it all the same."""
-    failed = Failed()
-    async with running(on_failed=failed) as (cluster, producer):
-        cluster.fail("Produce", "POLICY_VIOLATION")
-        await producer.send_many("orders", [Record(b"a", headers={"\ud800": b"1"}), b"b"])
-        await producer.flush()
-    assert [(record.value, record.headers) for record in failed.records] == [(b"a", (("\ud800", b"1"),)), (b"b", ())]
-
-
 @pytest.mark.parametrize(("magic", "times"), [(1, [5, 7]), (0, [5, 5])])
 @jumping
 async def test_formats_of_old_brokers(magic: int, times: list[int]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from whole import jumping, running, turns
 
-from aioproducer import BootstrapFailed, Producer, build_info
+from aioproducer import BootstrapFailed, Delivery, Producer, ProducerClosed, build_info
 from aioproducer.engine.observability.events import EVENTS, Events
 from aioproducer.metrics.registry import Metrics
 from aioproducer.metrics.sensors import Windows
@@ -123,6 +123,35 @@ async def test_a_crash_is_told(told: Any, caplog: pytest.LogCaptureFixture) -> N
         assert not producer.health()
         assert producer.health().reasons[0].startswith("the producer failed: ")
         await producer.stop()
+
+
+def test_a_producer_whose_asyncio_run_has_ended(told: Any) -> None:
+    """It says that its tasks were cancelled, and by whom: a global producer that a second `asyncio.run` uses. It said `CancelledError()`."""
+    why = "its tasks were cancelled, as asyncio.run cancels all tasks at its end: start and stop it within one asyncio.run"
+
+    async def begin() -> tuple[FakeCluster, Producer]:
+        cluster = FakeCluster(memory=True)
+        cluster.create_topic("orders")
+        await cluster.__aenter__()
+        producer = Producer(**cluster.client_options, linger_ms=60_000, delivery_timeout_ms=120_000)
+        await producer.start()
+        deliveries.append(await producer.send("orders", b"v", partition=0))
+        return cluster, producer
+
+    async def go_on() -> None:
+        calls = (lambda: producer.send("orders", b"v"), producer.flush, lambda: producer.partitions_for("orders"))
+        for call in calls:
+            with pytest.raises(ProducerClosed, match=f"^the producer failed: {why}. Make a new one.$"):
+                await call()
+        await producer.stop()
+
+    deliveries: list[Delivery] = []
+    _cluster, producer = asyncio.run(begin())
+    asyncio.run(go_on())
+    assert producer.health().reasons == (f"the producer failed: {why}",)
+    assert f"failed: {why}" in producer.explain()
+    assert why in str(deliveries[0].exception())
+    assert told().count("producer-failed") == 1
 
 
 @jumping

@@ -55,6 +55,10 @@ async def test_recording(recording_producer):
     assert (await recording_producer.send_and_wait("t", b"v")).offset == 0
     assert recording_producer.values("t") == [b"v"]
 
+async def test_recording_by_a_thread(recording_producer):
+    await asyncio.to_thread(lambda: recording_producer.from_thread.send("t", b"v").result(10))
+    assert recording_producer.values("t") == [b"v"]
+
 def test_a_plain_function(recording_producer):
     assert recording_producer.history == []
 """
@@ -89,8 +93,70 @@ def test_every_kind_of_asynchronous_test(pytester: pytest.Pytester, kind: str) -
     plain = "def test_a_plain_function(recording_producer):\n    assert recording_producer.history == []\n" if mark == "asyncio" else ""
     pytester.makepyfile(TESTS.replace("MARK", marks + backend).replace(plain or "\0", ""))
     result = run(pytester, *arguments)
-    result.assert_outcomes(passed=4 if plain else 5, errors=1)
+    result.assert_outcomes(passed=5 if plain else 6, errors=1)
     result.stdout.fnmatch_lines(["*faults that did not happen: *Produce*"])
+
+
+IN_A_LOOP = """
+import pytest
+from aioproducer import Producer
+
+@pytest.mark.asyncio ARGUMENTS
+class TestOrders:
+    async def test_a_send(self, fake_cluster):
+        fake_cluster.create_topic("t")
+        async with Producer(**fake_cluster.client_options, max_block_ms=1000) as producer:
+            await producer.send_and_wait("t", b"v")
+        assert fake_cluster.values("t") == [b"v"]
+
+    async def test_another_cluster(self, fake_cluster):
+        assert fake_cluster.requests() == []
+"""
+
+
+@pytest.mark.parametrize(
+    ("scope", "default"),
+    [("function", "session"), ("class", "session"), ("module", "function"), ("package", "function"), ("session", "function")],
+)
+def test_the_loop_of_the_test_whatever_its_scope(pytester: pytest.Pytester, scope: str, default: str) -> None:
+    """The loop of the test's marker, whatever the default of fixtures is. The cluster was in a loop that did not run: `start` hung."""
+    pytester.makepyfile(IN_A_LOOP.replace(" ARGUMENTS", f"(loop_scope={scope!r})"))
+    # a package has a loop for itself
+    pytester.path.joinpath("__init__.py").touch()
+    run(pytester, "-o", f"asyncio_default_fixture_loop_scope={default}").assert_outcomes(passed=2)
+
+
+def test_the_default_loop_of_tests(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(IN_A_LOOP.replace(" ARGUMENTS", ""))
+    options = ("-o", "asyncio_default_test_loop_scope=session", "-o", "asyncio_default_fixture_loop_scope=function")
+    run(pytester, *options).assert_outcomes(passed=2)
+
+
+def test_a_cluster_in_a_loop_that_does_not_run(pytester: pytest.Pytester) -> None:
+    """A fixture of the session is in a loop of the session, and a test in another one could not reach it: that is said at once."""
+    pytester.makepyfile("""
+        import pytest
+        import pytest_asyncio
+        from aioproducer.testing import FakeCluster
+
+        @pytest_asyncio.fixture(scope="session", loop_scope="session", params=[False, True])
+        async def cluster(request):
+            async with FakeCluster(memory=request.param) as cluster:
+                yield cluster
+
+        @pytest.mark.asyncio
+        async def test_it(cluster):
+            with pytest.raises(RuntimeError, match="belongs to an event loop that does not run now.*loop_scope"):
+                cluster.client_options
+
+        @pytest.mark.asyncio(loop_scope="session")
+        async def test_in_its_loop(cluster):
+            assert cluster.client_options
+
+        def test_a_plain_function(cluster):
+            assert cluster.client_options
+    """)
+    run(pytester).assert_outcomes(passed=6)
 
 
 def test_a_backend_that_is_not_asyncio(pytester: pytest.Pytester) -> None:

@@ -22,6 +22,7 @@ from aioproducer import (
     Producer,
     ProducerClosed,
     Record,
+    RecordMetadata,
     RequestTimedOut,
 )
 from aioproducer.testing import RecordingProducer
@@ -271,6 +272,43 @@ async def test_it_belongs_to_the_first_loop_that_sends() -> None:
     await send()
     with pytest.raises(ProducerClosed, match="another event loop"):
         await asyncio.to_thread(asyncio.run, send())
+
+
+def _send_in_this_thread(producer: RecordingProducer[Any, Any]) -> RecordMetadata:
+    return producer.from_thread.send("t", b"v").result(10)
+
+
+async def test_a_thread_may_be_the_first_to_ask_for_from_thread() -> None:
+    """With the loop that made it, or that it was used in; a thread raised "no event loop runs here"."""
+    made_here = RecordingProducer.started()
+    made_elsewhere = await asyncio.to_thread(RecordingProducer.started)
+    await made_elsewhere.send_and_wait("t", b"0")
+    for producer, offset in ((made_here, 0), (made_elsewhere, 1)):
+        assert (await asyncio.to_thread(_send_in_this_thread, producer)).offset == offset
+
+
+async def test_from_thread_without_a_loop_says_so() -> None:
+    producer = await asyncio.to_thread(RecordingProducer.started)
+    with pytest.raises(ProducerClosed, match=r"knows no event loop yet.*async with RecordingProducer"):
+        await asyncio.to_thread(lambda: producer.from_thread)
+    # The loop's own thread may ask for it at any time.
+    assert producer.from_thread
+
+
+async def test_from_thread_of_a_closed_loop_says_so() -> None:
+    """Also in the thread that ran the loop, or has its number by now, as Starlette's threads do: it was said to run the loop."""
+
+    def in_one_thread() -> None:
+        producer = RecordingProducer.started()
+        asyncio.run(_send(producer))
+        with pytest.raises(ProducerClosed, match="the producer's loop is closed"):
+            producer.from_thread.send("t", b"v")
+
+    await asyncio.to_thread(in_one_thread)
+
+
+async def _send(producer: RecordingProducer[Any, Any]) -> None:
+    await producer.send_and_wait("t", b"v")
 
 
 async def test_without_a_running_loop_it_says_so() -> None:

@@ -111,7 +111,7 @@ cdef bytes encoded_headers(object headers):
         try:
             texts[2 * at] = PyUnicode_AsUTF8AndSize(key, &sizes[2 * at])
         except UnicodeEncodeError:
-            # The key has half of a surrogate pair.
+            # The key has half of a surrogate pair: `encode_headers` refuses it.
             return None
         texts[2 * at + 1] = NULL if value is None else PyBytes_AS_STRING(value)
         sizes[2 * at + 1] = -1 if value is None else PyBytes_GET_SIZE(value)

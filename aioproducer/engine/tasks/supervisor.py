@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "reason_of_end"]
+
+
+def reason_of_end(error: BaseException) -> str:
+    """Return why the tasks of a producer ended, for errors: `error`, or what cancelled them."""
+    if isinstance(error, asyncio.CancelledError):
+        return "its tasks were cancelled, as asyncio.run cancels all tasks at its end: start and stop it within one asyncio.run"
+    return repr(error)
 
 
 class Supervisor:
