@@ -163,7 +163,7 @@ class FakeCluster(Trouble):
             # Plain code may run the cluster's loop later.
             return
         raise RuntimeError(
-            "this FakeCluster belongs to an event loop that does not run now, so its brokers answer nobody. Start it in the loop that uses it. "
+            "this FakeCluster belongs to an event loop that does not run now, so its brokers do not answer. Start it in the loop that uses it. "
             "With pytest-asyncio, the fixture and the test need one loop_scope"
         )
 
