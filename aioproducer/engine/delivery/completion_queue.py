@@ -120,20 +120,32 @@ class CompletionQueue:
         failed_batches: hands the records of failed batches to the user's function; None: the user has none.
     """
 
-    __slots__ = ("_due", "_loop", "_queue", "failed_batches")
+    __slots__ = ("_due", "_is_held", "_loop", "_queue", "_sleeping", "failed_batches")
 
     def __init__(self, loop: AbstractEventLoop | GuardedLoop, failed_batches: FailureObserver | None = None) -> None:
         self.failed_batches: FailureObserver | None = failed_batches
         self._loop = loop
         self._queue: deque[_Waiters] = deque()
         self._due: Handle | None = None
+        # Tasks that are not woken yet.
+        self._sleeping = 0
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Schedule no loop callback for tasks that the next `run` wakes. The caller calls it, whatever happens."""
+        self._is_held = True
 
     def add(self, result: ProduceRequestResult) -> None:
         """Queue the waiters of a batch that ended. They are notified at the next `run`, or in the next event-loop iteration."""
         if result.futures is not None or result.callbacks is not None:
             calls, futures = result.take_waiters()
-            if not self._queue or not self._queue[-1].merge(calls, futures):
-                self._queue.append(_Waiters(result.delivery_context, calls, futures))
+            self._sleeping += len(futures)
+            # With callbacks in the queue, `_run` is scheduled already.
+            if self._queue and self._queue[-1].merge(calls, futures):
+                return
+            self._queue.append(_Waiters(result.delivery_context, calls, futures))
+            # Scheduled before any task is woken: the tasks that `_run` wakes then send in the same drain interval as those of `run`.
+            if not self._is_held or calls is not None or self._sleeping > MAX_WAKEUPS_PER_ITERATION:
                 self._schedule()
 
     def run(self) -> None:
@@ -141,6 +153,7 @@ class CompletionQueue:
 
         Any code in the loop's thread may call this.
         """
+        self._is_held = False
         left = MAX_WAKEUPS_PER_ITERATION
         while self._queue and left > 0 and not self._queue[0].has_callbacks:
             left -= self._wake_first(left)
@@ -167,6 +180,7 @@ class CompletionQueue:
     def _wake_first(self, most: int) -> int:
         waiters = self._queue[0]
         count = waiters.wake(most)
+        self._sleeping -= count
         if waiters.is_over:
             self._queue.popleft()
         return count
