@@ -256,8 +256,9 @@ def encode_topics(
     for topic, partitions in topics.items():
         small += (_encoded(topic), uvarint(len(partitions) + 1))
         for index, header, payload in partitions:
-            small += (_pack_index(index), uvarint(len(header) + len(payload) + 1), header)
-            if len(payload) < JOINED:
+            size = len(payload)
+            small += (_pack_index(index), uvarint(len(header) + size + 1), header)
+            if size < JOINED:
                 small.append(payload)
             else:
                 buffers += (b"".join(small), payload)

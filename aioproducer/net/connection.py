@@ -353,7 +353,10 @@ class Connection:
         # A drain that calls this has to continue.
         except USER_FAILURES as error:
             _end_by_stream(self, "writelines", error)
-        self._traffic.sent(self.used_at, sum(map(len, request)))
+        size = 0
+        for buffer in request:
+            size += len(buffer)
+        self._traffic.sent(self.used_at, size)
 
     def _on_frame(self, frame: bytes) -> None:
         if self.cause is not None:

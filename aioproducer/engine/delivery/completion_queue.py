@@ -87,10 +87,13 @@ class _Waiters:
 
     def wake(self, most: int) -> int:
         """Wake at most `most` tasks, through the loop. Returns how many."""
-        some = self.futures[self._woken : self._woken + most] if self._woken or len(self.futures) > most else self.futures
-        self._woken += len(some)
+        some = self.futures
+        if self._woken or len(some) > most:
+            some = some[self._woken : self._woken + most]
+        count = len(some)
+        self._woken += count
         wake(some)
-        return len(some)
+        return count
 
     @property
     def has_callbacks(self) -> bool:
@@ -99,8 +102,8 @@ class _Waiters:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no callback and no task waits any more."""
-        return not self.has_callbacks and self._woken >= len(self.futures)
+        """Return whether no task waits any more. The callbacks have been called before."""
+        return self._woken >= len(self.futures)
 
 
 class FailureObserver(Protocol):
@@ -140,12 +143,10 @@ class CompletionQueue:
         if result.futures is not None or result.callbacks is not None:
             calls, futures = result.take_waiters()
             self._sleeping += len(futures)
-            # With callbacks in the queue, `_run` is scheduled already.
-            if self._queue and self._queue[-1].merge(calls, futures):
-                return
-            self._queue.append(_Waiters(result.delivery_context, calls, futures))
+            if not self._queue or not self._queue[-1].merge(calls, futures):
+                self._queue.append(_Waiters(result.delivery_context, calls, futures))
             # Scheduled before any task is woken: the tasks that `_run` wakes then send in the same drain interval as those of `run`.
-            if not self._is_held or calls is not None or self._sleeping > MAX_WAKEUPS_PER_ITERATION:
+            if self._due is None and (not self._is_held or calls is not None or self._sleeping > MAX_WAKEUPS_PER_ITERATION):
                 self._schedule()
 
     def run(self) -> None:
