@@ -23,6 +23,8 @@ __all__ = ["AGAIN", "ProduceAttempts", "failures", "over"]
 _ANEW: Final = frozenset({Action.RENUMBER, Action.NEW_ID})
 # Python 3.11 looks enum members up slowly, and every batch needs this one.
 _ACKNOWLEDGE: Final = Event.ACKNOWLEDGE
+# This state and all states after it.
+_ENDED: Final = State.DONE
 AGAIN: Final = frozenset({Action.RETRY, Action.AWAIT}) | _ANEW
 
 
@@ -82,11 +84,11 @@ class ProduceAttempts:
     def remove_in_flight(self, batch: ProducerBatch) -> bool:
         """Note that a drained batch is no longer in flight. Returns whether it has ended."""
         queue = batch.queue
-        batch.held = False
+        batch.on_wire = batch.held = False
         queue.in_flight -= 1
         if not queue.in_flight:
             queue.connection = None
-        has_ended = batch.ended
+        has_ended = batch.state >= _ENDED
         if has_ended:
             self._ready.offer(queue)
         return has_ended

@@ -59,9 +59,8 @@ _STRANGERS: Final = 1000
 
 # The batches by topic and partition. A topic is its id or its name, as in that version of the request.
 Asked: TypeAlias = "dict[tuple[str | bytes, int], ProducerBatch]"
-# The answer for a batch that was written: topic (name, or id from version 13 on), partition, base offset, log append time in ms. A time of
-# -1 means that the records keep their own timestamps. It is a plain tuple, because `read_acknowledged` makes one for each batch.
-Acknowledged: TypeAlias = "tuple[str | bytes, int, int, int]"
+# The answer for a batch that was written: topic and partition as in `Asked`, and the response.
+Acknowledged: TypeAlias = "tuple[tuple[str | bytes, int], PartitionResponse]"
 
 
 class PartitionResponse(NamedTuple):
@@ -107,12 +106,13 @@ def encode(batches: Asked, version: int, acks: Acks, timeout_ms: int, transactio
         return codec("Produce.request", version).encode(_message(batches.values(), acks, timeout_ms, transactional_id))
     topics: dict[str | bytes, list[tuple[int, bytes, Buffer]]] = {}
     for (topic, partition), batch in batches.items():
-        assert batch.header is not None
-        assert batch.payload is not None
+        header, payload = batch.header, batch.payload
+        assert header is not None
+        assert payload is not None
         partitions = topics.get(topic)
         if partitions is None:
             partitions = topics[topic] = []
-        partitions.append((partition, batch.header, batch.payload))
+        partitions.append((partition, header, payload))
     return encode_topics(version, acks, timeout_ms, transactional_id, topics)
 
 
@@ -138,16 +138,13 @@ def read_usual(batches: Asked, version: int, frame: bytes, offset: int) -> dict[
     if version < FIRST_FLEXIBLE:
         return None
     acknowledged = read_acknowledged(version, frame, offset)
-    if acknowledged is None:
+    if acknowledged is None or len(acknowledged) != len(batches):
         return None
-    responses = {}
-    for topic, partition, base_offset, appended_ms in acknowledged:
-        batch = batches.get((topic, partition))
-        if batch is None or batch in responses:
-            return None
-        # The class's own __new__ is a Python function, and three times slower.
-        responses[batch] = _new_tuple(PartitionResponse, (None, base_offset, appended_ms, _NONE_REFUSED))
-    return responses if len(responses) == len(batches) else None
+    responses = dict(acknowledged)
+    # With as many answers as batches, this also shows that no batch is answered twice.
+    if responses.keys() != batches.keys():
+        return None
+    return {batch: responses[place] for place, batch in batches.items()}
 
 
 def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
@@ -259,8 +256,9 @@ def encode_topics(
     for topic, partitions in topics.items():
         small += (_encoded(topic), uvarint(len(partitions) + 1))
         for index, header, payload in partitions:
-            small += (_pack_index(index), uvarint(len(header) + len(payload) + 1), header)
-            if len(payload) < JOINED:
+            size = len(payload)
+            small += (_pack_index(index), uvarint(len(header) + size + 1), header)
+            if size < JOINED:
                 small.append(payload)
             else:
                 buffers += (b"".join(small), payload)
@@ -291,7 +289,8 @@ def read_acknowledged(version: int, frame: bytes, offset: int) -> list[Acknowled
             for index, error, base_offset, appended_ms, _, rest in layout.iter_unpack(frame[at:stop]):
                 if error or rest != partition_end:
                     return None
-                told.append((topic, index, base_offset, appended_ms))
+                # The class's own __new__ is a Python function, and three times slower.
+                told.append(((topic, index), _new_tuple(PartitionResponse, (None, base_offset, appended_ms, _NONE_REFUSED))))
             at = stop + len(topic_end)
     # the schema's codec raises the error for such an answer
     except (IndexError, UnicodeDecodeError, ProtocolError):

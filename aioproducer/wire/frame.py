@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer.errors import ProtocolError
 from aioproducer.named_tuples import NamedTuple
@@ -37,7 +37,7 @@ __all__ = [
 FRAME_LIMIT: Final = 100 * 1024 * 1024
 
 _NO_TAGS: Final = b"\x00"
-_INT32: Final = struct.Struct(">i")
+_read_int32 = struct.Struct(">i").unpack_from
 _REQUEST: Final = struct.Struct(">ihhih")
 _RESPONSE: Final = struct.Struct(">ii")
 
@@ -69,8 +69,10 @@ class RequestHeader(NamedTuple):
 def encode_request(key: int, version: int, correlation_id: int, client_id: str | None, body: Sequence[Buffer]) -> list[Buffer]:
     """Encode a request's frame. Returns the buffers to write."""
     length, rest = _behind_header(key, version, client_id)
-    header = _REQUEST.pack(10 + len(rest) + sum(map(len, body)), key, version, correlation_id, length)
-    return _behind(header + rest, body)
+    size = 10 + len(rest)
+    for chunk in body:
+        size += len(chunk)
+    return _behind(_REQUEST.pack(size, key, version, correlation_id, length) + rest, body)
 
 
 @lru_cache(maxsize=64)
@@ -132,9 +134,10 @@ def correlation_of(frame: Buffer) -> int:
     Raises:
         ProtocolError: the frame is too short for a correlation id.
     """
-    if len(frame) < 4:
-        raise ProtocolError(f"an answer of {len(frame)} bytes is shorter than its header")
-    correlation_id: int = _INT32.unpack_from(frame)[0]
+    try:
+        correlation_id: int = _read_int32(frame)[0]
+    except struct.error as error:
+        raise ProtocolError(f"an answer of {len(frame)} bytes is shorter than its header") from error
     return correlation_id
 
 
@@ -145,9 +148,10 @@ def _is_tagged_response(key: int, version: int) -> bool:
 
 def _behind(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:
     """Return the header and the message's chunks. A small first chunk is joined to the header."""
+    chunks = [header, *body]
     if body and len(body[0]) < JOINED:
-        return [header + body[0], *body[1:]]
-    return [header, *body]
+        chunks[:2] = (header + body[0],)
+    return chunks
 
 
 class FrameReader:
@@ -179,8 +183,21 @@ class FrameReader:
         """
         self.check()
         frames: list[bytes] = []
+        at, end = 0, len(data)
         try:
-            self._cut(data, frames)
+            if self._begun:
+                at = self._go_on(memoryview(data), frames)
+            while end - at >= 4:
+                size: int = _read_int32(data, at)[0]
+                if not 0 <= size <= self.limit:
+                    self._refuse(size, data, at)
+                stop = at + 4 + size
+                if stop > end:
+                    break
+                frames.append(bytes(data[at + 4 : stop]))
+                at = stop
+            if at < end:
+                self._begun += data[at:]
         except ProtocolError as error:
             self._trouble = error
             if not frames:
@@ -192,19 +209,6 @@ class FrameReader:
         if self._trouble is not None:
             raise self._trouble
 
-    def _cut(self, data: Buffer, frames: list[bytes]) -> None:
-        at, end = 0, len(data)
-        if self._begun:
-            at = self._go_on(memoryview(data), frames)
-        while end - at >= 4:
-            stop = at + 4 + self._size(data, at)
-            if stop > end:
-                break
-            frames.append(bytes(data[at + 4 : stop]))
-            at = stop
-        if at < end:
-            self._begun += data[at:]
-
     def _go_on(self, data: memoryview, frames: list[bytes]) -> int:
         """Add `data` to the incomplete frame. Returns the number of bytes that were used."""
         begun = self._begun
@@ -214,7 +218,10 @@ class FrameReader:
             begun += data[:at]
             if len(begun) < 4:
                 return len(data)
-        missing = 4 + self._size(begun, 0) - len(begun)
+        size: int = _read_int32(begun)[0]
+        if not 0 <= size <= self.limit:
+            self._refuse(size, begun, 0)
+        missing = 4 + size - len(begun)
         begun += data[at : at + missing]
         if len(data) < at + missing:
             return len(data)
@@ -222,11 +229,9 @@ class FrameReader:
         self._begun = bytearray()
         return at + missing
 
-    def _size(self, data: Buffer, at: int) -> int:
-        size: int = _INT32.unpack_from(data, at)[0]
-        if not 0 <= size <= self.limit:
-            start = bytes(data[at : at + 4])
-            self.found_tls_alert = start.startswith(_TLS_ALERT)
-            cause = next((f": {words}" for prefix, words in _STRANGERS if start.startswith(prefix)), "; is it a Kafka listener?")
-            raise ProtocolError(f"a frame claims {size} bytes, and no more than {self.limit} are taken{cause}")
-        return size
+    def _refuse(self, size: int, data: Buffer, at: int) -> NoReturn:
+        """Raise the ProtocolError of an invalid size, which is at `at` of the bytes."""
+        start = bytes(data[at : at + 4])
+        self.found_tls_alert = start.startswith(_TLS_ALERT)
+        cause = next((f": {words}" for prefix, words in _STRANGERS if start.startswith(prefix)), "; is it a Kafka listener?")
+        raise ProtocolError(f"a frame claims {size} bytes, and no more than {self.limit} are taken{cause}")

@@ -197,7 +197,7 @@ def test_the_usual_answer_is_read(version: int, names: list[str], partitions: li
     """Topic, partition, base offset and time of each batch, wherever in a frame the answer begins."""
     frame = before + answer(version, {name: [written(*one) for one in partitions] for name in names})
     assert produce_exchange.read_acknowledged(version, frame, len(before)) == [
-        (named(version, name), *one[:3]) for name in names for one in partitions
+        ((named(version, name), one[0]), produce_exchange.PartitionResponse(None, *one[1:3])) for name in names for one in partitions
     ]
 
 
@@ -241,7 +241,10 @@ def test_any_byte_may_be_another(version: int) -> None:
         read = codec("Produce.response", version).decode(frame)
         assert read.throttle_time_ms == 0
         assert told == [
-            (topic.name or topic.topic_id, partition.index, partition.base_offset, partition.log_append_time_ms)
+            (
+                (topic.name or topic.topic_id, partition.index),
+                produce_exchange.PartitionResponse(None, partition.base_offset, partition.log_append_time_ms),
+            )
             for topic in read.topics
             for partition in topic.partitions
         ]

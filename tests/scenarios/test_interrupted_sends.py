@@ -10,7 +10,10 @@ import pytest
 from builds import BUILDS, producer_on
 from scenarios.whole import jumping
 
+from aioproducer import Producer
+from aioproducer.engine.observability.metrics_recorder import Recorder
 from aioproducer.testing import FakeCluster
+from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -62,3 +65,26 @@ async def test_an_interrupted_send_holds_up_no_later_one(build: Any, linger: int
             assert calls > 3
             assert asyncio.get_running_loop().time() - before < 0.02 * calls
         assert cluster.values("orders").count(b"next") == calls
+
+
+def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends the loop while an answer is taken in. Once the loop runs again, the task of the acknowledged record continues."""
+    answered = Recorder.answered
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.setattr(Recorder, "answered", answered)
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as cluster:
+            cluster.create_topic("orders")
+            async with Producer(**cluster.client_options) as producer:
+                monkeypatch.setattr(Recorder, "answered", interrupt)
+                assert (await asyncio.wait_for(producer.send_and_wait("orders", b"value"), 1)).offset == 0
+
+    loop = JumpingLoop()
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    loop.close()

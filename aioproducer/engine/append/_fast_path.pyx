@@ -265,16 +265,21 @@ cdef class FastPath:
 
     @cython.final
     cdef inline Delivery append_bytes(self, object topic, object value, object key, object partition, object timestamp_ms, object headers):
+        if not PyUnicode_CheckExact(topic) or PyThread_get_thread_ident() != self.thread:
+            return None
+        return self.append_here(topic, value, key, partition, timestamp_ms, headers)
+
+    @cython.final
+    cdef inline Delivery append_here(self, object topic, object value, object key, object partition, object timestamp_ms, object headers):
+        """Append a record of bytes for a topic that is a string, in the producer's loop."""
         cdef PyObject *found
-        if self.fast is None or not PyUnicode_CheckExact(topic):
+        if self.fast is None:
             return None
         found = PyDict_GetItemWithError(self.fast, topic)
         if found == NULL:
             return None
         # A counted reference: code that runs from here on may change the table.
         routing = <object>found
-        if PyThread_get_thread_ident() != self.thread:
-            return None
         if partition is None and timestamp_ms is None and is_empty(headers):
             return self.append_plain(routing, value, key)
         return self.append_dressed(routing, value, key, partition, timestamp_ms, headers)
@@ -286,9 +291,8 @@ cdef class FastPath:
         cdef Steps steps
         cdef Delivery delivery
         cdef object encoded_key = None, encoded_value = None
-        if self.fast is None or not PyUnicode_CheckExact(topic) or PyThread_get_thread_ident() != self.thread:
-            return None
-        if PyDict_GetItemWithError(self.fast, topic) == NULL:
+        # The topic is looked up after the serializer was called, which may have sent, too.
+        if not self.fast or not PyUnicode_CheckExact(topic) or PyThread_get_thread_ident() != self.thread:
             return None
         if encoding is None:
             encoding = self.encodings.get(topic)
@@ -311,7 +315,7 @@ cdef class FastPath:
             encoded_value = self.encoded(steps.value, topic, given, value)
             if not PyBytes_CheckExact(encoded_value):
                 encoded_value, given = serializers.finish("value", steps.value.shape, topic, given, encoded_value)
-        delivery = self.append_bytes(topic, encoded_value, encoded_key, partition, timestamp_ms, given)
+        delivery = self.append_here(topic, encoded_value, encoded_key, partition, timestamp_ms, given)
         if delivery is None:
             self.begun = Begun((topic, value, key), encoded_value, encoded_key, given)
         return delivery

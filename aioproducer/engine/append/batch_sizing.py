@@ -116,8 +116,9 @@ class BatchSizing:
 
         While memory is short, the batch opens with as many bytes as the last one of its partition took, if there are so many.
         """
-        if not self._thrift:
-            return self._open(queue, now_ms, max(size, self.first))
+        return self._open_thriftily(queue, now_ms, size) if self._thrift else self._open(queue, now_ms, max(size, self.first))
+
+    def _open_thriftily(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch | None:
         self._thrift -= 1
         least = max(size, self._least)
         usual = min(queue.filled, self.limit)
@@ -127,14 +128,14 @@ class BatchSizing:
     def open_wide(self, queue: PartitionQueue, now_ms: int, size: int, *, behind: bool) -> ProducerBatch | None:
         """Open a batch with all its bytes at once, because growth in steps copies records. Returns None as `open` does.
 
-        That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it.
+        That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it. `size` is at most `first`.
         """
         if behind or (not self._thrift and self._pool.available >= self._plenty):
             room = self.of(queue.topic)
             batch = self._open(queue, now_ms, room, ahead=0 if behind else room - self.first)
             if batch is not None:
                 return batch
-        return self.open(queue, now_ms, size)
+        return self._open_thriftily(queue, now_ms, size) if self._thrift else self._open(queue, now_ms, self.first)
 
     def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch:
         """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`)."""
@@ -222,12 +223,13 @@ class BatchSizing:
 
 def settle(pool: BufferPool, batch: ProducerBatch) -> None:
     """Release what a closed batch took beyond its bytes, and add its bytes to the share of the sticky partition."""
-    assert batch.payload is not None
     queue, size = batch.queue, batch.raw_size
     queue.filled = size
-    if queue.routing.sticky is queue:
-        queue.routing.share += size
-    shrink(pool, batch, size + BATCH_OVERHEAD)
+    routing = queue.routing
+    if routing.sticky is queue:
+        routing.share += size
+    if batch.credit > size + BATCH_OVERHEAD:
+        pool.release(-batch.hold(size + BATCH_OVERHEAD))
 
 
 def shrink(pool: BufferPool, batch: ProducerBatch, credit: int) -> None:

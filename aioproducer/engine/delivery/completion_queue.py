@@ -87,10 +87,13 @@ class _Waiters:
 
     def wake(self, most: int) -> int:
         """Wake at most `most` tasks, through the loop. Returns how many."""
-        some = self.futures[self._woken : self._woken + most] if self._woken or len(self.futures) > most else self.futures
-        self._woken += len(some)
+        some = self.futures
+        if self._woken or len(some) > most:
+            some = some[self._woken : self._woken + most]
+        count = len(some)
+        self._woken += count
         wake(some)
-        return len(some)
+        return count
 
     @property
     def has_callbacks(self) -> bool:
@@ -99,8 +102,8 @@ class _Waiters:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no callback and no task waits any more."""
-        return not self.has_callbacks and self._woken >= len(self.futures)
+        """Return whether no task waits any more. The callbacks have been called before."""
+        return self._woken >= len(self.futures)
 
 
 class FailureObserver(Protocol):
@@ -120,20 +123,30 @@ class CompletionQueue:
         failed_batches: hands the records of failed batches to the user's function; None: the user has none.
     """
 
-    __slots__ = ("_due", "_loop", "_queue", "failed_batches")
+    __slots__ = ("_due", "_is_held", "_loop", "_queue", "_sleeping", "failed_batches")
 
     def __init__(self, loop: AbstractEventLoop | GuardedLoop, failed_batches: FailureObserver | None = None) -> None:
         self.failed_batches: FailureObserver | None = failed_batches
         self._loop = loop
         self._queue: deque[_Waiters] = deque()
         self._due: Handle | None = None
+        # Tasks that are not woken yet.
+        self._sleeping = 0
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Schedule no loop callback for tasks that the next `run` wakes. The caller calls it, whatever happens."""
+        self._is_held = True
 
     def add(self, result: ProduceRequestResult) -> None:
         """Queue the waiters of a batch that ended. They are notified at the next `run`, or in the next event-loop iteration."""
         if result.futures is not None or result.callbacks is not None:
             calls, futures = result.take_waiters()
+            self._sleeping += len(futures)
             if not self._queue or not self._queue[-1].merge(calls, futures):
                 self._queue.append(_Waiters(result.delivery_context, calls, futures))
+            # Scheduled before any task is woken: the tasks that `_run` wakes then send in the same drain interval as those of `run`.
+            if self._due is None and (not self._is_held or calls is not None or self._sleeping > MAX_WAKEUPS_PER_ITERATION):
                 self._schedule()
 
     def run(self) -> None:
@@ -141,6 +154,7 @@ class CompletionQueue:
 
         Any code in the loop's thread may call this.
         """
+        self._is_held = False
         left = MAX_WAKEUPS_PER_ITERATION
         while self._queue and left > 0 and not self._queue[0].has_callbacks:
             left -= self._wake_first(left)
@@ -167,6 +181,7 @@ class CompletionQueue:
     def _wake_first(self, most: int) -> int:
         waiters = self._queue[0]
         count = waiters.wake(most)
+        self._sleeping -= count
         if waiters.is_over:
             self._queue.popleft()
         return count

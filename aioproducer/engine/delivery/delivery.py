@@ -56,9 +56,11 @@ class Delivery(FutureMetadata):
         if result.outcome is _DONE:
             return result.metadata(self.index)
         index = self.index
-        if result.outcome is _SPLIT:
-            result, index = result.place_of(index)
-        while result.outcome is _PENDING:
+        while True:
+            if result.outcome is _SPLIT:
+                result, index = result.place_of(index)
+            if result.outcome is not _PENDING:
+                return result.get(index)
             if result.delivery_context.refusal is not None:
                 raise result.delivery_context.refusal()
             # Each task has a future of its own: cancelling one affects no other.
@@ -68,8 +70,6 @@ class Delivery(FutureMetadata):
             else:
                 result.futures.append(future)
             yield from future
-            result, index = result.place_of(index)
-        return result.get(index)
 
     def result(self) -> RecordMetadata:
         """Return the metadata of the record.

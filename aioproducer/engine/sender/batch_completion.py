@@ -137,7 +137,9 @@ class BatchCompletion:
 
         `response` is the broker's response, or the transport error in place of it.
         """
-        had_ended = self.let_go(batch)
+        had_ended = self.attempts.remove_in_flight(batch)
+        if had_ended:
+            self._give_back(batch)
         error = response.error
         if error is None and not had_ended:
             batch.error = None
@@ -260,7 +262,6 @@ class BatchCompletion:
 
     def let_go(self, batch: ProducerBatch) -> bool:
         """Note that the connection no longer uses the bytes of a batch. Returns True if the batch has ended."""
-        batch.on_wire = False
         has_ended = self.attempts.remove_in_flight(batch)
         if has_ended:
             self._give_back(batch)

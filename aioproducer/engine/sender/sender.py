@@ -96,7 +96,7 @@ class Sender:
         self._pool = completion.pool
         self._completion = completion
         self._attempts = completion.attempts
-        self._run_completions = completion.completions.run
+        self._completions = completion.completions
         self._circuit_break_manager = completion.circuit_break_manager
         self._transaction = completion.transaction
         self._ask_breaker = completion.circuit_break_manager.on_send if completion.circuit_break_manager is not None else None
@@ -362,14 +362,20 @@ class Sender:
         except ProtocolError as malformed:
             error = malformed
         responses = responses or {batch: PartitionResponse(error) for batch in asked.values()}
-        stale = self._end_attempts(responses, now) - led
-        if stale:
-            self._request_update(sorted({batch.queue.topic for batch in stale}))
-        if isinstance(answer, Answer):
-            self._recorder.answered(node.broker.node_id, sent_at, now, responses)
-            if error is not None:
-                connection.abort(error)
-        self._go_on(node, responses)
+        try:
+            self._completions.hold()
+            stale = self._end_attempts(responses, now) - led
+            if stale:
+                self._request_update(sorted({batch.queue.topic for batch in stale}))
+            if isinstance(answer, Answer):
+                self._recorder.answered(node.broker.node_id, sent_at, now, responses)
+                if error is not None:
+                    connection.abort(error)
+            self._go_on(node, responses)
+        except BaseException:
+            # Ctrl-C, perhaps: no other code wakes the tasks of the batches that have ended.
+            self._completions.run()
+            raise
 
     def _end_attempts(self, responses: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
         """End attempts. Returns the batches of partitions with stale metadata."""
@@ -423,7 +429,7 @@ class Sender:
                 self.turn()
                 break
         self._check_waking()
-        self._run_completions()
+        self._completions.run()
         # After the woken tasks: their next records leave together with the records that lingered.
         if self._lingers_by_load and self._partition_queues.ready.get(node_id):
             self.turn()

@@ -224,6 +224,43 @@ def test_an_iteration_wakes_a_bounded_number_of_tasks(build: Any, monkeypatch: p
     run(build, main)
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("more", [0, 1])
+def test_tasks_that_follow_those_of_a_run_send_together_with_them(build: Any, *, is_held: bool, more: int) -> None:
+    """The first task that was woken schedules a drain. It comes after as many tasks again, so that their records leave in one request.
+
+    A queue that is held schedules nothing for tasks that one `run` wakes.
+    """
+
+    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
+        count = MAX_WAKEUPS_PER_ITERATION + more
+        deliveries = ended.deliveries(count)
+        drained: list[int] = []
+
+        async def wait(delivery: Any) -> None:
+            await delivery
+            if not ended.heard:
+                loop.call_soon(lambda: drained.append(len(ended.heard)))
+            ended.hear(delivery)
+
+        async def work() -> None:
+            tasks = [loop.create_task(wait(delivery)) for delivery in deliveries]
+            await asyncio.sleep(0)
+            if is_held:
+                ended.completions.hold()
+            deliveries[0]._result.complete(0, -1)
+            ended.completions.add(deliveries[0]._result)
+            assert (ended.completions._due is None) == (is_held and not more)
+            ended.completions.run()
+            assert (ended.completions._due is None) == (not more)
+            await asyncio.gather(*tasks)
+
+        loop.run_until_complete(work())
+        assert drained == [count]
+
+    run(build, main)
+
+
 def test_callbacks_are_called_for_a_bounded_time(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The completion queue yields to the event loop when its time is over. It calls the remaining callbacks in the next iterations."""
     monkeypatch.setattr(completion_queue, "_SECONDS_PER_ITERATION", -1.0)
