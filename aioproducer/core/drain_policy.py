@@ -84,16 +84,18 @@ class DrainState:
         is_burst: some task sends without a pause; the other fields count only then.
         is_budget_full: the bytes or slices since the last drain suffice for one.
         due_since: time at which this drain was scheduled, before it was put off.
-        drained_at: time of the last drain.
-        batches: batches of the last drain in a burst.
+        drained_at: time of the last drain that took partial batches, too.
+        batches: batches of that drain, in a burst.
         drains: drains of the current burst since partial batches left, before this one.
         partial_at: time at which partial batches left.
         open_batches: number of open batches.
+        closed_batches: number of closed batches that are not drained yet.
     """
 
     __slots__ = (
         "_continuing",
         "batches",
+        "closed_batches",
         "drained_at",
         "drains",
         "due_since",
@@ -115,6 +117,7 @@ class DrainState:
         self.drains: int = 0
         self.partial_at: float = 0.0
         self.open_batches: int = 0
+        self.closed_batches: int = 0
 
     @property
     def may_be_burst(self) -> bool:
@@ -163,7 +166,10 @@ def _while_in_flight(in_flight: int) -> bool:
 
 def _broker_queue(state: DrainState) -> Fill:
     seconds = min(_SECONDS_A_BATCH, _MAX_SECONDS_OF_ALL / max(state.open_batches, 1))
-    return Fill.PARTIAL if state.now - state.drained_at >= seconds * state.batches else Fill.NEVER
+    if state.now - state.drained_at >= seconds * state.batches:
+        return Fill.PARTIAL
+    # A closed batch does not get fuller by waiting.
+    return Fill.CLOSED if state.closed_batches else Fill.NEVER
 
 
 def _full_interval(state: DrainState) -> Fill:
@@ -260,8 +266,8 @@ class DrainPolicy:
         max_batches_in_a_burst: maximum batches of a request while some task sends without a pause; else MAX_BATCHES.
         has_holds: whether an open batch may wait for more records. Without, no batch is checked.
         is_by_budget: whether a drain of a burst waits for several slices of the loop budget; they continue without one.
-        is_by_broker: whether a drain of a burst makes one request for each broker, and the next drain comes when the broker can have
-            appended it.
+        is_by_broker: whether a drain of partial batches, in a burst, makes one request for each broker, and the next one comes when the
+            broker can have appended it.
     """
 
     def __init__(self, linger: Linger, rules: Sequence[Rule] = RULES) -> None:

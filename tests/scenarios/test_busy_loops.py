@@ -227,6 +227,23 @@ async def test_each_of_many_partitions_has_its_turn_after_the_same_time(build: A
     assert max(waited) < 1.25 * 0.075
 
 
+@pytest.mark.parametrize("partitions", [6, 100])
+@on_both
+@jumping
+async def test_a_full_batch_leaves_in_the_next_iteration_of_a_loop_of_sends(build: Any, partitions: int) -> None:
+    """A batch that takes no more records does not wait for the time of other batches.
+
+    With 100 partitions and large records, the queue would grow for as long as the loop sends.
+    """
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=partitions)
+        options = {"linger_ms": 0, "batch_size": 16_384, "batch_max_size": 16_384}
+        async with producer_on(build)(**cluster.client_options, **options) as producer:
+            await warm_up(producer)
+            waited = await send(producer, 20_000, 0.000_005, value=VALUE * 30)
+    assert max(waited) < 0.025
+
+
 @on_both
 @jumping
 async def test_a_function_that_cannot_rest_is_not_refused_for_its_time(build: Any) -> None:

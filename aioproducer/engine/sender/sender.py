@@ -140,6 +140,7 @@ class Sender:
             state.is_budget_full = self._loop_budget.is_full
             state.due_since = self._schedule.due_since
             state.open_batches = self._partition_queues.filling
+            state.closed_batches = self._partition_queues.ready.closed
             least = self._policy.drain(state)
         if least is Fill.NEVER:
             self._admission.go_on()
@@ -148,9 +149,9 @@ class Sender:
             return
         since = self._schedule.begin(now)
         self._least = least
-        state.drained_at, state.batches = now, 0
         state.drains += 1
         if not least:
+            state.drained_at, state.batches = now, 0
             state.drains, state.partial_at = 0, now
         is_taken = self.drain_all()
         self._serve_waiting(is_taken=is_taken)
@@ -240,6 +241,7 @@ class Sender:
         least = max(least, self._least)
         is_burst = self._state.may_be_burst
         most = self._policy.max_batches_in_a_burst if is_burst else MAX_BATCHES
+        is_single = is_burst and self._policy.is_by_broker and not least
         while partition_queues.ready.get(node_id):
             connection = node.produce.connection
             if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
@@ -252,12 +254,12 @@ class Sender:
                 connection.in_flight_requests.release()
                 break
             is_taken = True
-            if is_burst:
+            if is_single:
                 self._state.batches += len(batches)
             self._pass_on(node, connection, batches)
             if availability.timeout:
                 partition_queues.watch_drained(batches, self._loop.time())
-            if is_burst and self._policy.is_by_broker:
+            if is_single:
                 # The burst may be over by then, and what is ready must leave all the same.
                 self.turn()
                 break
