@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Sized
 
 __all__ = ["MAX_BATCHES", "RULES", "DrainPolicy", "DrainState", "Fill", "Linger", "Rule"]
 
@@ -30,8 +30,8 @@ _OPEN_BATCHES_OF_A_DRAIN: Final = 16
 # broker. Measured on a broker beside the client, with 6 and 500 partitions and 2,000 topics. With twice this value, a loop that
 # computes 5 us a record waits twice as long as with aiokafka. Without it, 500 partitions have a third of the rate.
 _SECONDS_A_BATCH: Final = 0.000_15
-# Maximum seconds between two drains, however many batches left.
-_MAX_SECONDS_BETWEEN_DRAINS: Final = 0.3
+# Maximum seconds in which every open batch leaves, however many there are.
+_MAX_SECONDS_OF_ALL: Final = 0.3
 # Maximum seconds without a partial batch, however many batches are open: some task may send one record meanwhile.
 _MAX_SECONDS_WITHOUT_PARTIAL: Final = 0.5
 # Maximum batches of a request during a burst. A broker that answers late would get a record or two of each partition at once.
@@ -76,21 +76,38 @@ class Fill(enum.IntEnum):
 class DrainState:
     """Holds what rules of a drain read. The Sender updates it; times are in seconds of the loop's clock.
 
+    Args:
+        continuing: the tasks that send without a pause, while they wait for their next slice.
+
     Attributes:
         now: time of this drain.
         is_burst: some task sends without a pause; the other fields count only then.
         is_budget_full: the bytes or slices since the last drain suffice for one.
         due_since: time at which this drain was scheduled, before it was put off.
-        drained_at: time of the last drain.
-        batches: batches of the last drain.
+        drained_at: time of the last drain that took partial batches, too.
+        batches: batches of that drain, in a burst.
         drains: drains of the current burst since partial batches left, before this one.
         partial_at: time at which partial batches left.
         open_batches: number of open batches.
+        closed_batches: number of closed batches that are not drained yet.
     """
 
-    __slots__ = ("batches", "drained_at", "drains", "due_since", "is_budget_full", "is_burst", "now", "open_batches", "partial_at")
+    __slots__ = (
+        "_continuing",
+        "batches",
+        "closed_batches",
+        "drained_at",
+        "drains",
+        "due_since",
+        "is_budget_full",
+        "is_burst",
+        "now",
+        "open_batches",
+        "partial_at",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, continuing: Sized = ()) -> None:
+        self._continuing = continuing
         self.now: float = 0.0
         self.is_burst: bool = False
         self.is_budget_full: bool = False
@@ -100,6 +117,12 @@ class DrainState:
         self.drains: int = 0
         self.partial_at: float = 0.0
         self.open_batches: int = 0
+        self.closed_batches: int = 0
+
+    @property
+    def may_be_burst(self) -> bool:
+        """Return whether there is a burst. A task that was woken since the last drain of one may be about to send."""
+        return self.is_burst or bool(self._continuing)
 
 
 class Rule(NamedTuple):
@@ -142,8 +165,11 @@ def _while_in_flight(in_flight: int) -> bool:
 
 
 def _broker_queue(state: DrainState) -> Fill:
-    pause = min(_SECONDS_A_BATCH * state.batches, _MAX_SECONDS_BETWEEN_DRAINS)
-    return Fill.PARTIAL if state.now - state.drained_at >= pause else Fill.NEVER
+    seconds = min(_SECONDS_A_BATCH, _MAX_SECONDS_OF_ALL / max(state.open_batches, 1))
+    if state.now - state.drained_at >= seconds * state.batches:
+        return Fill.PARTIAL
+    # A closed batch does not get fuller by waiting.
+    return Fill.CLOSED if state.closed_batches else Fill.NEVER
 
 
 def _full_interval(state: DrainState) -> Fill:
@@ -240,6 +266,8 @@ class DrainPolicy:
         max_batches_in_a_burst: maximum batches of a request while some task sends without a pause; else MAX_BATCHES.
         has_holds: whether an open batch may wait for more records. Without, no batch is checked.
         is_by_budget: whether a drain of a burst waits for several slices of the loop budget; they continue without one.
+        is_by_broker: whether a drain of partial batches, in a burst, makes one request for each broker, and the next one comes when the
+            broker can have appended it.
     """
 
     def __init__(self, linger: Linger, rules: Sequence[Rule] = RULES) -> None:
@@ -252,6 +280,7 @@ class DrainPolicy:
         self.max_batches_in_a_burst: int = min((rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES)
         self.has_holds: bool = bool(self._holds)
         self.is_by_budget: bool = _full_interval in self._drain
+        self.is_by_broker: bool = _broker_queue in self._drain
 
     def waits(self, in_flight: int, *, memory_is_short: bool) -> bool:
         """Return whether an open batch, which has not waited long enough and is not full, waits for more records.

@@ -189,6 +189,7 @@ class PartitionQueues:
         queue.open = self.full
         del self._filling[queue]
         queue.closed.append(batch)
+        self.ready.closed += 1
         self._on_close(batch)
         return batch
 
@@ -322,6 +323,7 @@ class PartitionQueues:
         if self.idempotence.granted is not None:
             self.idempotence.number(batch, queue)
         del queue.closed[0]
+        self.ready.closed -= 1
         queue.in_flight += 1
         queue.connection = connection
         batch.held = True
@@ -380,20 +382,26 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
         idempotence: has the producer id, without which no batch is drained.
 
     Attributes:
+        closed: number of closed batches of all partitions that are not drained yet. `PartitionQueues` counts them.
         memory_is_short: memory is short, or the producer closes: no partial batch lingers. `PartitionQueues` sets it.
     """
 
-    __slots__ = ("_idempotence", "_policy", "memory_is_short")
+    __slots__ = ("_idempotence", "_policy", "closed", "memory_is_short")
 
     def __init__(self, policy: DrainPolicy, idempotence: Idempotence) -> None:
         super().__init__()
         self._policy = policy
         self._idempotence = idempotence
+        self.closed: int = 0
         self.memory_is_short: bool = False
 
     def __missing__(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
         queues = self[node_id] = OrderedDict()
         return queues
+
+    def count_closed(self, more: int) -> None:
+        """Count `more` batches that attempts have put back; below 0: batches that ended before their drain."""
+        self.closed += more
 
     def may_be_drained(self, queue: PartitionQueue) -> bool:
         """Return whether a partition has a batch that may be drained now, over the connection of its in-flight batches."""

@@ -236,6 +236,10 @@ class Accumulating(RuleBasedStateMachine):
         assert all(self.rules.ready.get(node) for node in self.rules.ready.nodes())
 
     @invariant()
+    def closed_batches_are_counted(self) -> None:
+        assert self.rules.ready.closed == sum(len(queue.closed) for queue in self.queues)
+
+    @invariant()
     def what_waits_stands_in_order(self) -> None:
         for queue in self.queues:
             numbers = [batch.place for batch in self.standing(queue)]

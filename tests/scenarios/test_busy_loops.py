@@ -36,13 +36,13 @@ async def warm_up(producer: Producer[Any, Any]) -> None:
     await asyncio.gather(*[await producer.send("orders", VALUE, b"%d" % number) for number in range(100)])
 
 
-async def send(producer: Producer[Any, Any], records: int, seconds: float) -> list[float]:
+async def send(producer: Producer[Any, Any], records: int, seconds: float, value: bytes = VALUE) -> list[float]:
     """Compute and send, in a loop. Returns the seconds from before each `send` to its acknowledgement."""
     loop, waited = asyncio.get_running_loop(), []
     for number in range(records):
         compute(seconds)
         began = loop.time()
-        delivery = await producer.send("orders", VALUE, b"%d" % number)
+        delivery = await producer.send("orders", value, b"%d" % number)
         delivery.add_done_callback(lambda _, began=began: waited.append(loop.time() - began))
     await producer.flush()
     while len(waited) < records:  # callbacks run in slices
@@ -206,6 +206,42 @@ async def test_batches_take_a_part_of_the_time_beside_a_loop_of_sends(partitions
     # one batch each 150 us; a batch takes the producer some 30
     assert batches * 0.000_03 < took / 4
     assert max(waited) < 0.3
+
+
+@on_both
+@jumping
+async def test_each_of_many_partitions_has_its_turn_after_the_same_time(build: Any) -> None:
+    """With 500 partitions, each has a request of a loop of sends after 500 times 150 us.
+
+    Several requests at once, up to the end of the ready partitions or of the slots, would delay the next ones by the time of them all. Half
+    of the partitions would wait twice. A flush, whose batches are acknowledged, delays nothing.
+    """
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=500)
+        async with producer_on(build)(**cluster.client_options, linger_ms=0) as producer:
+            for partition in range(500):
+                await producer.send("orders", b"first", partition=partition)
+            await producer.flush()
+            waited = await send(producer, 100_000, 0.000_005, value=VALUE * 4)
+    assert statistics.median(waited) < 0.6 * 0.075
+    assert max(waited) < 1.25 * 0.075
+
+
+@pytest.mark.parametrize("partitions", [6, 100])
+@on_both
+@jumping
+async def test_a_full_batch_leaves_in_the_next_iteration_of_a_loop_of_sends(build: Any, partitions: int) -> None:
+    """A batch that takes no more records does not wait for the time of other batches.
+
+    With 100 partitions and large records, the queue would grow for as long as the loop sends.
+    """
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=partitions)
+        options = {"linger_ms": 0, "batch_size": 16_384, "batch_max_size": 16_384}
+        async with producer_on(build)(**cluster.client_options, **options) as producer:
+            await warm_up(producer)
+            waited = await send(producer, 20_000, 0.000_005, value=VALUE * 30)
+    assert max(waited) < 0.025
 
 
 @on_both

@@ -21,7 +21,7 @@ from aioproducer.engine.delivery import delivery as twin
 from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.model import RecordMetadata
 
-__all__ = ["Delivery", "DeliveryWaiter", "make_delivery", "uncollected", "wake"]
+__all__ = ["Delivery", "DeliveryWaiter", "are_in_order", "make_delivery", "uncollected", "wake"]
 
 cdef extern from *:
     """
@@ -284,6 +284,17 @@ cdef Delivery delivery_of(ProduceRequestResult result, Py_ssize_t index):
 def make_delivery(ProduceRequestResult result not None, Py_ssize_t index):
     """Return the delivery of the record at `index` of a batch."""
     return delivery_of(result, index)
+
+
+def are_in_order(list deliveries not None):
+    """Return whether deliveries of one batch are in the order of their records."""
+    cdef Py_ssize_t index, last = 0
+    for delivery in deliveries:
+        index = (<Delivery>delivery).index if type(delivery) is Delivery else delivery.index
+        if index < last:
+            return False
+        last = index
+    return True
 
 
 def wake(futures):

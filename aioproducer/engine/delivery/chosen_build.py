@@ -22,6 +22,7 @@ __all__ = [
     "MemoryRecordsBuilder",
     "Outcome",
     "ProduceRequestResult",
+    "are_in_order",
     "make_delivery",
     "measured",
     "uncollected",
@@ -42,14 +43,15 @@ _builder, _delivery, _result = (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.engine.delivery.delivery import Delivery, make_delivery, wake
+    from aioproducer.engine.delivery.delivery import Delivery, are_in_order, make_delivery, wake
     from aioproducer.engine.delivery.produce_request_result import DeliveryContext, ProduceRequestResult
     from aioproducer.engine.delivery.records_builder import MemoryRecordsBuilder, measured
 
     uncollected: Callable[[ProduceRequestResult], None] | None
 else:
     ProduceRequestResult, DeliveryContext = _result.ProduceRequestResult, _result.DeliveryContext
-    Delivery, make_delivery, wake = _delivery.Delivery, _delivery.make_delivery, _delivery.wake
+    Delivery, make_delivery = _delivery.Delivery, _delivery.make_delivery
+    are_in_order, wake = _delivery.are_in_order, _delivery.wake
     # Only the compiled build can remove an acknowledged batch's result from the cyclic collector; None: plain Python leaves it there.
     uncollected = None if REASON else _delivery.uncollected
     MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured

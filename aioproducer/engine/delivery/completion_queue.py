@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aioproducer.engine.delivery.chosen_build import wake
+from aioproducer.engine.delivery.chosen_build import are_in_order, wake
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Handle
@@ -141,7 +141,7 @@ class CompletionQueue:
     def add(self, result: ProduceRequestResult) -> None:
         """Queue the waiters of a batch that ended. They are notified at the next `run`, or in the next event-loop iteration."""
         if result.futures is not None or result.callbacks is not None:
-            calls, futures = result.take_waiters()
+            calls, futures = result.take_waiters(are_in_order)
             self._sleeping += len(futures)
             if not self._queue or not self._queue[-1].merge(calls, futures):
                 self._queue.append(_Waiters(result.delivery_context, calls, futures))

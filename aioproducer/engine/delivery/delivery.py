@@ -8,6 +8,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, CancelledError
 from collections.abc import Callable, Generator, Iterable
 from contextvars import Context, copy_context
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.delivery.outcome import Outcome
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
 
-__all__ = ["Delivery", "make_delivery", "wake"]
+__all__ = ["Delivery", "are_in_order", "make_delivery", "wake"]
 
+_index: Final = attrgetter("index")
 _PENDING: Final = Outcome.PENDING
 _DONE: Final = Outcome.DONE
 _CANCELLED: Final = Outcome.CANCELLED
@@ -155,6 +157,12 @@ def make_delivery(result: ProduceRequestResult, index: int) -> Delivery:
     delivery._result = result  # noqa: SLF001
     delivery.index = index
     return delivery
+
+
+def are_in_order(deliveries: Iterable[Any]) -> bool:
+    """Return whether deliveries of one batch are in the order of their records."""
+    order = list(map(_index, deliveries))
+    return order == sorted(order)
 
 
 def wake(futures: Iterable[Future[None]]) -> None:

@@ -406,10 +406,10 @@ class ProduceRequestResult:
             self.callbacks, self._places = [part for triple in _triples(flat) for part in triple], None
         return taken
 
-    def take_waiters(self) -> tuple[Calls | None, list[Future[None]]]:
+    def take_waiters(self, are_in_order: Callable[[list[Delivery]], bool]) -> tuple[Calls | None, list[Future[None]]]:
         """Remove and return the waiters of the records: callbacks in the order of the records, and futures of tasks.
 
-        The first item is None if there are no callbacks.
+        The first item is None if there are no callbacks. `are_in_order`: the function of the same build as the deliveries.
         """
         futures, self.futures = self.futures, None
         flat, self.callbacks = self.callbacks, None
@@ -420,8 +420,8 @@ class ProduceRequestResult:
         if gone:
             flat = [part for triple in _triples(flat) for part in triple]
         deliveries, callbacks, contexts = flat[0::3], flat[1::3], flat[2::3]
-        order = list(map(_index, deliveries))
-        if order != sorted(order):
+        if not are_in_order(deliveries):
+            order = list(map(_index, deliveries))
             places = sorted(range(len(order)), key=order.__getitem__)
             deliveries, callbacks, contexts = ([kind[at] for at in places] for kind in (deliveries, callbacks, contexts))
         return (contexts, callbacks, deliveries), futures or []

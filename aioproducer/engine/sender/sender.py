@@ -117,7 +117,7 @@ class Sender:
         self._request_timeout = config.request_timeout_ms / 1000
         self._policy = partition_queues.policy
         self._lingers_by_load = self._policy.linger is Linger.LOAD
-        self._state = DrainState()
+        self._state = DrainState(admission.continuing)
         # The least fill of the batches that leave in this drain.
         self._least = Fill.PARTIAL
         self._is_serving_due = False
@@ -140,6 +140,7 @@ class Sender:
             state.is_budget_full = self._loop_budget.is_full
             state.due_since = self._schedule.due_since
             state.open_batches = self._partition_queues.filling
+            state.closed_batches = self._partition_queues.ready.closed
             least = self._policy.drain(state)
         if least is Fill.NEVER:
             self._admission.go_on()
@@ -148,9 +149,9 @@ class Sender:
             return
         since = self._schedule.begin(now)
         self._least = least
-        state.drained_at, state.batches = now, 0
         state.drains += 1
         if not least:
+            state.drained_at, state.batches = now, 0
             state.drains, state.partial_at = 0, now
         is_taken = self.drain_all()
         self._serve_waiting(is_taken=is_taken)
@@ -223,20 +224,24 @@ class Sender:
             self._request_update(sorted(self._partition_queues.ready.topics(node.broker.node_id)))
         if self._circuit_break_manager is not None:
             self._circuit_break_manager.on_node(node)
-        self.drain(node)
+        # In such a burst, the scheduled drain also takes what a writable connection lets go, as with answers.
+        if not (self._policy.is_by_broker and self._state.may_be_burst and self._schedule.is_due):
+            self.drain(node)
 
     def drain(self, node: BrokerNode, *, least: Fill = Fill.PARTIAL) -> bool:
         """Send the ready batches of `node`, one request for each free slot. Returns True if any batch was drained.
 
-        The connection must be ready. Open batches that are less full than `least` stay open.
+        The connection must be ready. Open batches that are less full than `least` stay open. In a burst, `DrainPolicy.is_by_broker` allows
+        one request.
         """
         is_taken = False
         partition_queues = self._partition_queues
         availability = partition_queues.availability
         node_id = node.broker.node_id
         least = max(least, self._least)
-        # A task that was woken since the last drain, in a burst, may be about to send.
-        most = self._policy.max_batches_in_a_burst if self._state.is_burst or self._continuing else MAX_BATCHES
+        is_burst = self._state.may_be_burst
+        most = self._policy.max_batches_in_a_burst if is_burst else MAX_BATCHES
+        is_single = is_burst and self._policy.is_by_broker and not least
         while partition_queues.ready.get(node_id):
             connection = node.produce.connection
             if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
@@ -249,10 +254,15 @@ class Sender:
                 connection.in_flight_requests.release()
                 break
             is_taken = True
-            self._state.batches += len(batches)
+            if is_single:
+                self._state.batches += len(batches)
             self._pass_on(node, connection, batches)
             if availability.timeout:
                 partition_queues.watch_drained(batches, self._loop.time())
+            if is_single:
+                # The burst may be over by then, and what is ready must leave all the same.
+                self.turn()
+                break
         return is_taken
 
     def _pass_on(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
@@ -419,8 +429,7 @@ class Sender:
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
         node_id = node.broker.node_id
         if self._partition_queues.ready.get(node_id):
-            is_burst = self._state.is_burst or bool(self._continuing)
-            least = self._policy.answer(is_burst=is_burst, is_scheduled=self._schedule.is_due)
+            least = self._policy.answer(is_burst=self._state.may_be_burst, is_scheduled=self._schedule.is_due)
             if least is not Fill.NEVER:
                 self.drain(node, least=least)
         for batch in batches:

@@ -50,7 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-loop-of-sends-makes-a-request-each-go",
         "core/drain_policy.py",
-        "state.now - state.drained_at >= pause",
+        "state.now - state.drained_at >= seconds * state.batches",
         "True",
         ("tests/scenarios/test_busy_loops.py",),
     ),
