@@ -244,7 +244,7 @@ class DrainSchedule:
         """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
         if not self.is_due:
             self._since = self.due_since = self._loop.time()
-            # A signal handler may raise within this call, as Ctrl-C does: better two drains than a flag and none, ever.
+            # The flag last, as a signal handler may raise here (rule 8 of `core/partition_queues.py`): two drains are harmless.
             self._loop.call_soon(self._drains.on_turn)
             self.is_due = True
 

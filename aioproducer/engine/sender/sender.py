@@ -131,6 +131,8 @@ class Sender:
     def on_turn(self) -> None:
         """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
         now = self._loop.time()
+        if self._partition_queues.unannounced:
+            self._partition_queues.announce()
         state = self._state
         state.is_burst = bool(self._continuing)
         # How full a batch must be to leave in this drain.
