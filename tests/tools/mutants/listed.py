@@ -533,8 +533,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-gathers-behind-a-late-broker-is-not-looked-at",
         "core/partition_queues.py",
-        "if not self.ready.offer(queue) and not self._linger:",
-        "if not self.ready.offer(queue) and not self._linger and self.policy.linger is not Linger.LOAD:",
+        "if not self.ready.offer(batch.queue) and not self._linger and",
+        "if not self.ready.offer(batch.queue) and not self._linger and self.policy.linger is not Linger.LOAD and",
         ("tests/core/test_partition_queues.py",),
     ),
     Mutant(
