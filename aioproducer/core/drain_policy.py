@@ -77,7 +77,7 @@ class DrainState:
     """Holds what rules of a drain read. The Sender updates it; times are in seconds of the loop's clock.
 
     Attributes:
-        now: time of this drain.
+        now: time of this drain, or of the last one of a burst.
         is_burst: some task sends without a pause; the other fields count only then.
         is_budget_full: the bytes or slices since the last drain suffice for one.
         due_since: time at which this drain was scheduled, before it was put off.

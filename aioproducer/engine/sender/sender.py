@@ -134,6 +134,8 @@ class Sender:
         if self._partition_queues.unannounced:
             self._partition_queues.announce()
         state = self._state
+        # An iteration that puts the drain off schedules the next one.
+        since = max(self._schedule.due_since, state.now)
         state.is_burst = bool(self._continuing)
         # How full a batch must be to leave in this drain.
         least = Fill.PARTIAL
@@ -146,9 +148,9 @@ class Sender:
         if least is Fill.NEVER:
             self._admission.go_on()
             # The woken tasks send before that call.
-            self._schedule.put_off(now)
+            self._schedule.put_off()
             return
-        since = self._schedule.begin(now)
+        self._schedule.begin(now)
         self._least = least
         state.drained_at, state.batches = now, 0
         state.drains += 1
