@@ -136,11 +136,11 @@ class Sender:
         state = self._state
         # An iteration that puts the drain off schedules the next one.
         since = max(self._schedule.due_since, state.now)
+        state.now = now
         state.is_burst = bool(self._continuing)
         # How full a batch must be to leave in this drain.
         least = Fill.PARTIAL
         if state.is_burst:
-            state.now = now
             state.is_budget_full = self._loop_budget.is_full
             state.due_since = self._schedule.due_since
             state.open_batches = self._partition_queues.filling
@@ -152,11 +152,9 @@ class Sender:
             return
         self._schedule.begin(now)
         self._least = least
-        state.drained_at, state.batches = now, 0
-        state.drains += 1
-        if not least:
-            state.drains, state.partial_at = 0, now
+        state.note(least)
         is_taken = self.drain_all()
+        state.partial_left -= state.batches
         self._serve_waiting(is_taken=is_taken)
         # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
         if least:
