@@ -262,4 +262,4 @@ class OpenBatch(Protocol):
         """Grant `room` more encoded bytes."""
 
     def close(self) -> tuple[bytes, int, int]:
-        """Close the batch. Returns its payload, base timestamp and max timestamp. It accepts no more records."""
+        """Close the batch. Returns its payload, base timestamp and max timestamp, the same each time. It accepts no more records."""

@@ -99,23 +99,22 @@ class IncompleteBatches:
 
     All batches have the same lifetime, so the first one expires first. A split batch is represented by its parts, in its place, until
     the last part has ended. The length counts the parts of a split batch once.
+
+    Attributes:
+        roots: the batches that were not split, and those that were split and have parts. A new batch is added by an assignment.
     """
 
-    __slots__ = ("_roots",)
+    __slots__ = ("roots",)
 
     def __init__(self) -> None:
-        self._roots: OrderedDict[ProducerBatch, None] = OrderedDict()
+        self.roots: OrderedDict[ProducerBatch, None] = OrderedDict()
 
     def __iter__(self) -> Iterator[ProducerBatch]:
-        for root in self._roots:
+        for root in self.roots:
             yield from (root,) if root.parts is None else root.parts
 
     def __len__(self) -> int:
-        return len(self._roots)
-
-    def add(self, batch: ProducerBatch) -> None:
-        """Add a new batch."""
-        self._roots[batch] = None
+        return len(self.roots)
 
     def split(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
         """Replace a batch by its parts."""
@@ -129,7 +128,7 @@ class IncompleteBatches:
         if root.parts is not None:
             root.parts.pop(batch)
         if not root.parts:
-            del self._roots[root]
+            del self.roots[root]
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """Return the batches that have expired at `now`. They have not ended yet."""
@@ -142,4 +141,4 @@ class IncompleteBatches:
 
     def next_expiry(self) -> float | None:
         """Return the expiry of the oldest batch; None: there is no batch."""
-        return next((root.expires_at for root in self._roots), None)
+        return next((root.expires_at for root in self.roots), None)

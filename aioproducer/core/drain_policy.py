@@ -34,6 +34,8 @@ _SECONDS_A_BATCH: Final = 0.000_15
 _MAX_SECONDS_OF_ALL: Final = 0.3
 # Maximum seconds without a partial batch, however many batches are open: some task may send one record meanwhile.
 _MAX_SECONDS_WITHOUT_PARTIAL: Final = 0.5
+# Maximum seconds in which drains take the partial batches that were open at the first of them: the broker of some may be away.
+_MAX_SECONDS_OF_PARTIAL: Final = 0.25
 # Maximum batches of a request during a burst. A broker that answers late would get a record or two of each partition at once.
 _MAX_BATCHES_IN_A_BURST: Final = 64
 # Maximum batches of any request. A broker appends them one after the other. Thousands of them, in topics that are new to it, would take
@@ -80,7 +82,7 @@ class DrainState:
         continuing: the tasks that send without a pause, while they wait for their next slice.
 
     Attributes:
-        now: time of this drain.
+        now: time of this drain, or of the last one of a burst.
         is_burst: some task sends without a pause; the other fields count only then.
         is_budget_full: the bytes or slices since the last drain suffice for one.
         due_since: time at which this drain was scheduled, before it was put off.
@@ -88,6 +90,8 @@ class DrainState:
         batches: batches of that drain, in a burst.
         drains: drains of the current burst since partial batches left, before this one.
         partial_at: time at which partial batches left.
+        partial_began: time of the first of several drains in a row in which partial batches left.
+        partial_left: batches that were open at that time and have not left.
         open_batches: number of open batches.
         closed_batches: number of closed batches that are not drained yet.
     """
@@ -104,6 +108,8 @@ class DrainState:
         "now",
         "open_batches",
         "partial_at",
+        "partial_began",
+        "partial_left",
     )
 
     def __init__(self, continuing: Sized = ()) -> None:
@@ -116,6 +122,8 @@ class DrainState:
         self.batches: int = 0
         self.drains: int = 0
         self.partial_at: float = 0.0
+        self.partial_began: float = 0.0
+        self.partial_left: int = 0
         self.open_batches: int = 0
         self.closed_batches: int = 0
 
@@ -123,6 +131,25 @@ class DrainState:
     def may_be_burst(self) -> bool:
         """Return whether there is a burst. A task that was woken since the last drain of one may be about to send."""
         return self.is_burst or bool(self._continuing)
+
+    def note(self, least: Fill) -> None:
+        """Note that a drain begins in which the batches leave that are not less than `least`."""
+        self.drains += 1
+        if not least:
+            self.drained_at, self.batches = self.now, 0
+            if not self.goes_on:
+                self.partial_began = self.now
+                self.partial_left = self.open_batches if self.is_burst else 0
+            self.drains, self.partial_at = 0, self.now
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether more of the partial batches leave that were open when the first of them left.
+
+        One drain takes as many as there are free slots for. Were it the only one until partial batches leave again, others of hundreds
+        would wait several times as long.
+        """
+        return self.partial_left > 0 and self.now - self.partial_began < _MAX_SECONDS_OF_PARTIAL
 
 
 class Rule(NamedTuple):
@@ -151,9 +178,12 @@ class Rule(NamedTuple):
 
 def _waits_for_partial(state: DrainState) -> bool:
     """Return whether partial batches still wait in this burst."""
+    if state.goes_on:
+        return False
     drains = max(_PARTIAL_EVERY, state.open_batches // _OPEN_BATCHES_OF_A_DRAIN)
     seconds = min(drains * _SECONDS_OF_AN_INTERVAL, _MAX_SECONDS_WITHOUT_PARTIAL)
-    return state.now - state.partial_at < seconds and bool((state.drains + 1) % drains)
+    # With hundreds, drains follow each other at once while the batches are opened again: their number does not show that these are full.
+    return state.now - state.partial_at < seconds and (drains > _PARTIAL_EVERY or bool((state.drains + 1) % drains))
 
 
 def _always(_in_flight: int) -> bool:

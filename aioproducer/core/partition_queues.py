@@ -18,7 +18,12 @@
    it is too old (KIP-782). No batch lingers while memory is short. But a batch that has other batches of its partition before it is
    not closed for that (`flush_partial_batches`).
 
+8. A signal handler may raise within a send, as Ctrl-C does: wherever a Python function begins or a C function returns. So what must agree is
+   made by calls first, and then set by assignments alone. What follows from it is noted among them (`unannounced`) and done last. What
+   an exception broke off, the next send or drain does again.
+
 `core.topic_updates` makes the topic routings. An open batch encodes its records: it is an `interfaces.OpenBatch`.
+It has a record when it is opened.
 """
 
 from __future__ import annotations
@@ -70,6 +75,8 @@ class PartitionQueues:
         ready: partitions with a batch to drain.
         deadlines: of lingering and aging batches, and of partitions that back off.
         idempotence: as given.
+        unannounced: the batches that became sendable and are not offered yet: one within a call, and one that an exception interrupted.
+            `announce` offers them.
         moved: muted partition queues that got another broker as their leader. The caller handles them, and empties the list.
     """
 
@@ -99,6 +106,8 @@ class PartitionQueues:
         self._filling = self.deadlines.filling
         self._number = 0
         self._on_open = on_open
+        # With the time at which it was opened; None: that was announced before.
+        self.unannounced: dict[ProducerBatch, float | None] = {}
         self.moved: list[PartitionQueue] = []
 
     # Leaders
@@ -135,55 +144,58 @@ class PartitionQueues:
 
     # Appending
 
-    def open(self, queue: PartitionQueue, open_batch: Any, result: Any, *, credit: int, now: float) -> ProducerBatch:
-        """Open a batch and return it. It can be drained at once, or after `linger`."""
-        self._number += 1
-        batch = ProducerBatch(queue, self._number, open_batch, result, credit=credit, expires_at=now + self._lifetime)
+    def open(self, queue: PartitionQueue, open_batch: Any, result: Any, *, now: float) -> ProducerBatch:
+        """Open a batch that has its first record, and return it. It can be drained at once, or after `linger`."""
+        batch = ProducerBatch(queue, self._number + 1, open_batch, result, expires_at=now + self._lifetime)
+        # By assignments alone: rule 8.
+        self._number = batch.number
         queue.routing.used_at = now
-        # Before the batch takes records, which without this had no end, and nothing ended it: Ctrl-C may raise within this call.
-        self.incomplete.add(batch)
-        queue.current = batch
-        queue.bytes += credit
-        queue.open = open_batch
+        self.incomplete.roots[batch] = None
         self._filling[queue] = None
-        try:
-            self._announce(batch, now)
-        except BaseException:
-            # The batch takes records from now on, so it must be drained.
-            self._announce(batch, now)
-            raise
+        self.unannounced[batch] = now
+        queue.current = batch
+        queue.open = open_batch
+        self.announce()
         return batch
 
-    def _announce(self, batch: ProducerBatch, now: float) -> None:
-        """Have a batch drained that was just opened."""
-        queue = batch.queue
-        # Also while memory is short: the batch may leave the ready queue before it is drained, and memory may no longer be short
-        # then.
-        if self._linger:
-            self.deadlines.linger(batch, now + self._linger)
-        if self.idempotence.granted is NO_IDENTITY:
-            self.idempotence.on_identity_lost()
-        if self._on_open is not None:
-            self._on_open(batch)
-        if not self.ready.offer(queue) and not self._linger:
-            self.watch(queue, now)
+    def announce(self) -> None:
+        """Have the batches drained that were opened, closed or became sendable. To do it twice for a batch changes nothing."""
+        for batch, opened_at in tuple(self.unannounced.items()):
+            if opened_at is not None:
+                # Also while memory is short: the batch may leave the ready queue before it is drained, and memory may no longer be
+                # short then.
+                if self._linger:
+                    self.deadlines.linger(batch, opened_at + self._linger)
+                if self.idempotence.granted is NO_IDENTITY:
+                    self.idempotence.on_identity_lost()
+                if self._on_open is not None:
+                    self._on_open(batch)
+            if not self.ready.offer(batch.queue) and not self._linger and opened_at is not None:
+                self.watch(batch.queue, opened_at)
+            del self.unannounced[batch]
 
     def close(self, queue: PartitionQueue) -> ProducerBatch | None:
         """Close the open batch and append it to the closed batches of its queue. Returns None if there was none."""
         batch = queue.current
         if batch is not None:
+            # Its opening may not be announced yet.
+            self.unannounced.setdefault(batch, None)
             self._close(batch)
-            self.ready.offer(queue)
+            self.announce()
         return batch
 
     def _close(self, batch: ProducerBatch) -> ProducerBatch:
         queue, records = batch.queue, batch.open
         assert records is not None
-        batch.payload, batch.base_timestamp, batch.max_timestamp = records.close()
+        # After an exception, it returns the same again.
+        payload, base_timestamp, max_timestamp = records.close()
+        size, state = len(payload), NEXT[batch.state, _CLOSE]
+        # By assignments alone, and the call that puts it in its place last: rule 8.
+        batch.payload, batch.base_timestamp, batch.max_timestamp = payload, base_timestamp, max_timestamp
         batch.count = records.count
-        batch.raw_size = len(batch.payload)
+        batch.raw_size = size
         batch.open = None
-        batch.state = NEXT[batch.state, _CLOSE]
+        batch.state = state
         queue.current = None
         queue.is_sendable = False
         queue.open = self.full
@@ -198,9 +210,10 @@ class PartitionQueues:
 
         It is drained with its partition queue, and accepts records until then.
         """
-        if not queue.is_sendable:
+        if not queue.is_sendable and queue.current is not None:
+            self.unannounced.setdefault(queue.current, None)
             queue.is_sendable = True
-            self.ready.offer(queue)
+            self.announce()
 
     @property
     def filling(self) -> int:

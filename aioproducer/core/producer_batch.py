@@ -42,7 +42,7 @@ class ProducerBatch:
         attempts: how often its records were sent; `spared` counts the attempts among them that are no failures, such as a split.
         open: accepts records while the state is OPEN, then None (an `interfaces.OpenBatch`).
         result: the outcome that its deliveries share; opaque here.
-        credit: bytes of `buffer_memory` that it holds.
+        credit: bytes of `buffer_memory` that it holds. The pool sets it.
         may_be_written: some attempt ended without an answer from the broker that rules out a write.
         on_wire: sent, and neither answered nor lost yet.
         held: drained, and the connection still uses its bytes: until that ends neither the bytes nor the credit are free.
@@ -91,7 +91,7 @@ class ProducerBatch:
     )
 
     def __init__(
-        self, queue: PartitionQueue, number: int, open_batch: OpenBatch | None, result: Any, *, credit: int, expires_at: float
+        self, queue: PartitionQueue, number: int, open_batch: OpenBatch | None, result: Any, *, expires_at: float, credit: int = 0
     ) -> None:
         self.queue: PartitionQueue = queue
         self.number: int = number
@@ -131,7 +131,7 @@ class ProducerBatch:
 
         The part is as old as this batch, closed, and not sent yet. An earlier attempt may have written it.
         """
-        part = ProducerBatch(self.queue, self.number, None, result, credit=0, expires_at=self.expires_at)
+        part = ProducerBatch(self.queue, self.number, None, result, expires_at=self.expires_at)
         part.piece = (*self.piece, nth)
         part.state = NEXT[part.state, Event.CLOSE]
         part.root = self.root or self
@@ -142,13 +142,6 @@ class ProducerBatch:
         part.may_be_written = self.may_be_written
         part.history = self.history
         return part
-
-    def hold(self, credit: int) -> int:
-        """Set the bytes of `buffer_memory` that it holds. Returns how many more these are than before."""
-        more = credit - self.credit
-        self.credit = credit
-        self.queue.bytes += more
-        return more
 
     @property
     def ended(self) -> bool:

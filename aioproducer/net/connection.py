@@ -213,7 +213,7 @@ class Connection:
         try:
             return not self._stream.is_closing()
         except USER_FAILURES as error:
-            _end_by_stream(self, "is_closing", error)
+            _end_by_stream(self, self._loop, "is_closing", error)
             return False
 
     def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
@@ -316,7 +316,7 @@ class Connection:
             try:
                 self._stream.close()
             except USER_FAILURES as error:
-                _end_by_stream(self, "close", error)
+                _end_by_stream(self, self._loop, "close", error)
 
     @property
     def stream(self) -> Stream:
@@ -332,7 +332,7 @@ class Connection:
         try:
             return self._stream.get_write_buffer_size() > 0
         except USER_FAILURES as error:
-            _end_by_stream(self, "get_write_buffer_size", error)
+            _end_by_stream(self, self._loop, "get_write_buffer_size", error)
             return False
 
     async def gone(self) -> None:
@@ -352,7 +352,7 @@ class Connection:
             self._write(request)
         # A drain that calls this has to continue.
         except USER_FAILURES as error:
-            _end_by_stream(self, "writelines", error)
+            _end_by_stream(self, self._loop, "writelines", error)
         size = 0
         for buffer in request:
             size += len(buffer)
@@ -402,11 +402,13 @@ class Connection:
         self.close()
 
 
-def _end_by_stream(connection: Connection, method: str, error: BaseException) -> None:
+def _end_by_stream(connection: Connection, loop: asyncio.AbstractEventLoop, method: str, error: BaseException) -> None:
     """End a connection, because a method of its stream raised: the stream of a user's dialer may raise anything."""
     if connection.cause is None:
         told = f": {error}" if str(error) else ""
         connection.cause = ConnectionLost(f"{connection.where}: `{method}` of the connection's stream raised {type(error).__name__}{told}")
         connection.cause.__cause__ = error
     # The end of the connection fails its requests. A request that is being written is one of them by then.
-    asyncio.get_running_loop().call_soon(connection.abort, connection.cause)
+    # In a loop that is closed none will be answered, nor does anything wait.
+    if not loop.is_closed():
+        loop.call_soon(connection.abort, connection.cause)

@@ -74,10 +74,8 @@ def encode_headers(headers: HeadersLike) -> bytes:
             key, value = header_
         except (TypeError, ValueError) as error:
             raise SerializationError(_NO_PAIR) from error
-        if not isinstance(key, str):
-            raise SerializationError(f"a header's key is a string, not {type(key).__name__}")
         # Java writes "?" for a lone surrogate. Python's consumers could not go on behind a record whose key is not UTF-8.
-        name = _encode_text("key", key)
+        name = _encode_text("key", "a string", key)
         parts += (varint(len(name)), name)
         if value is None:
             parts.append(NULL)
@@ -88,16 +86,16 @@ def encode_headers(headers: HeadersLike) -> bytes:
             # A string of two characters is no pair, although it can be unpacked.
             if isinstance(header_, str):
                 raise SerializationError(_NO_PAIR)
-            if not isinstance(value, str):
-                raise SerializationError(f"a header's value is bytes, a string or None, not {type(value).__name__}")
-            text = _encode_text("value", value)
+            text = _encode_text("value", "bytes, a string or None", value)
             parts += (varint(len(text)), text)
     parts[0] = varint(count)
     return b"".join(parts)
 
 
-def _encode_text(part: str, text: str) -> bytes:
-    """Return the `part` of a header that is a string as UTF-8."""
+def _encode_text(part: str, kinds: str, text: object) -> bytes:
+    """Return the `part` of a header, which may be of `kinds`, as UTF-8 if it is a string."""
+    if not isinstance(text, str):
+        raise SerializationError(f"a header's {part} is {kinds}, not {type(text).__name__}")
     try:
         return str.encode(text)
     except UnicodeEncodeError:

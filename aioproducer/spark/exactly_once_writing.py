@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.spark.exactly_once import Ledger, Step, TaskTransaction, abort_batch, commit_batch
@@ -17,7 +18,8 @@ from aioproducer.spark.rows import RowCount, RowSender
 from aioproducer.spark.worker import worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     import pyarrow as pa
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from aioproducer.transaction_resolver import TransactionResolver
 
 __all__ = ["abort_messages", "commit_messages", "write_task"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # The brokers' `transaction.max.timeout.ms`, by default. A micro-batch that takes longer loses its transactions.
 _TIMEOUT_MS: Final = 900_000
@@ -55,32 +60,20 @@ def write_task(
     filled: Iterator[pa.RecordBatch] = (one for one in batches if one.num_rows)
     with place.lent_resolver(options.kafka) as resolver:
         transaction = TaskTransaction(_ledger(options, name, resolver), batch, task)
-        settling = place.submit(transaction.settled())
-        try:
-            # Spark computes the first rows meanwhile.
-            first = next(filled, None)
-        except BaseException:
-            settling.cancel()
-            raise
-        filled = filled if first is None else itertools.chain([first], filled)
-        if place.wait(settling):
-            return transaction.skipped(*_count(options, filled))
+        # Spark computes rows only for a task that reads them, and the coordinators take some ms to answer.
+        is_settled, first = _meanwhile(place, transaction.settled(), lambda _settling: next(filled, None))
+        rows = filled if first is None else itertools.chain([first], filled)
+        if is_settled:
+            return transaction.skipped(*_count(options, rows))
         if first is None:
             return transaction.empty()
-        beginning = place.submit(transaction.begin())
-        try:
-            # The coordinators take some ms to answer, and a Spark whose rows nobody reads computes none.
-            filled = read_ahead(filled, beginning)
-        except BaseException:
-            beginning.cancel()
-            raise
-        producer = place.wait(beginning)
+        producer, rows = _meanwhile(place, transaction.begin(), partial(read_ahead, rows))
         if producer is None:
-            return transaction.skipped(*_count(options, filled))
+            return transaction.skipped(*_count(options, rows))
         try:
             sender = RowSender(producer, options.topic, task, is_summed=True)
-            for rows in pump(place, sender, filled):
-                reached(Step.ROWS, rows=rows)
+            for count in pump(place, sender, rows):
+                reached(Step.ROWS, rows=count)
             _end(place, transaction, sender)
             reached(Step.WRITTEN)
             report = place.call(transaction.prepare())
@@ -89,6 +82,17 @@ def write_task(
             raise
     reached(Step.PREPARED)
     return report
+
+
+def _meanwhile(place: Worker, coroutine: Coroutine[Any, Any, T], read: Callable[[Future[T]], R]) -> tuple[T, R]:
+    """Run a coroutine on the loop while this thread reads rows. Returns what each returned."""
+    running = place.submit(coroutine)
+    try:
+        found = read(running)
+    except BaseException:
+        running.cancel()
+        raise
+    return place.wait(running), found
 
 
 def _end(place: Worker, transaction: TaskTransaction, sender: RowSender) -> None:

@@ -67,7 +67,7 @@ def partition_queues(
 def put(rules: PartitionQueues, queue: PartitionQueue, record: int = 0, *, now: float = 0.0) -> ProducerBatch:
     """Append a record as the engine does; the batch that has it."""
     if queue.current is None:
-        rules.open(queue, OpenBatch(), None, credit=0, now=now)
+        rules.open(queue, OpenBatch(), None, now=now)
     queue.open.put(record)
     assert queue.current is not None
     return queue.current

@@ -20,7 +20,7 @@ def queues(many: int) -> list[PartitionQueue]:
 def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
     """A lingering batch is due at its time. A batch that was closed before is skipped."""
     pauses = Deadlines(10.0, 100.0)
-    batches = [ProducerBatch(queue, 1, OpenBatch(), None, credit=0, expires_at=0.0) for queue in queues(4)]
+    batches = [ProducerBatch(queue, 1, OpenBatch(), None, expires_at=0.0) for queue in queues(4)]
     for at, batch in enumerate(batches):
         pauses.linger(batch, 10.0 + at)
     assert pauses.next() == 10.0
@@ -53,7 +53,7 @@ def test_an_open_batch_takes_no_records_for_most_of_its_lifetime() -> None:
     deadlines = Deadlines(10.0, 100.0)
     first, second, third = queues(3)
     for at, queue in enumerate((first, second, third)):
-        queue.current = ProducerBatch(queue, 1, OpenBatch(), None, credit=0, expires_at=200.0 + at)
+        queue.current = ProducerBatch(queue, 1, OpenBatch(), None, expires_at=200.0 + at)
         deadlines.filling[queue] = None
     assert (deadlines.next(), deadlines.aged(109.9)) == (110.0, [])
     del deadlines.filling[first]
@@ -63,10 +63,10 @@ def test_an_open_batch_takes_no_records_for_most_of_its_lifetime() -> None:
 def made(*expiries: float) -> tuple[IncompleteBatches, list[ProducerBatch]]:
     routing = TopicRouting("t", NO_ID)
     queue = PartitionQueue(routing, 0, 1, None)
-    batches = [ProducerBatch(queue, at, OpenBatch(), None, credit=0, expires_at=expiry) for at, expiry in enumerate(expiries)]
+    batches = [ProducerBatch(queue, at, OpenBatch(), None, expires_at=expiry) for at, expiry in enumerate(expiries)]
     incomplete = IncompleteBatches()
     for batch in batches:
-        incomplete.add(batch)
+        incomplete.roots[batch] = None
     return incomplete, batches
 
 

@@ -65,7 +65,7 @@ class Accumulating(RuleBasedStateMachine):
         queue = self.queues[partition]
         if queue.current is None:
             assert queue.open is FULL
-            batch = self.rules.open(queue, OpenBatch(), None, credit=0, now=self.now)
+            batch = self.rules.open(queue, OpenBatch(), None, now=self.now)
             self.opened_at[batch] = self.now
             self.records[batch] = []
             if self.rules.ready.memory_is_short:

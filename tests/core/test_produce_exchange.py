@@ -36,9 +36,7 @@ SOME_TOPICS = st.lists(TOPICS, unique=True, max_size=4)
 def asked(*partitions: int) -> produce_exchange.Asked:
     """A batch of two records for each partition of topic t."""
     routing = TopicRouting("t", bytes(16))
-    batches = [
-        ProducerBatch(PartitionQueue(routing, partition, 1, None), 1, None, None, credit=0, expires_at=1.0) for partition in partitions
-    ]
+    batches = [ProducerBatch(PartitionQueue(routing, partition, 1, None), 1, None, None, expires_at=1.0) for partition in partitions]
     for batch in batches:
         batch.count = 2
     return {("t", batch.queue.partition): batch for batch in batches}

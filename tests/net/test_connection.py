@@ -203,6 +203,24 @@ async def test_a_streams_answers_may_be_of_any_kind(table: Table) -> None:
     assert table.connection.is_usable is False
 
 
+def test_a_stream_that_raises_after_its_loop_was_closed_raises_nothing_here() -> None:
+    """A connection may be asked by a producer that is dropped after its loop was closed."""
+
+    async def main() -> Connection:
+        table = Table()
+
+        class Failing(Sloppy):
+            def is_closing(self) -> int:
+                raise RuntimeError("the handle is closed")
+
+        table.connection.connection_made(cast("Any", Failing(table.stream)))
+        return table.connection
+
+    connection = run(main())
+    assert connection.is_usable is False
+    assert "the handle is closed" in str(connection.cause)
+
+
 @in_jumping_loop
 async def test_an_answer_may_lead_to_the_next_request(table: Table) -> None:
     """From within its callback."""

@@ -127,6 +127,32 @@ async def test_a_record_leaves_at_the_end_of_its_turn_beside_a_loop_of_sends(bui
             await sending
 
 
+@pytest.mark.parametrize("seconds", [0.000_005, 0.000_02], ids=["5us", "20us"])
+@on_both
+@jumping
+async def test_a_record_waits_for_one_round_beside_a_loop_to_hundreds_of_partitions(build: Any, seconds: float) -> None:
+    """For 0.25 s, and until the loop's partial batches have left.
+
+    A drain has slots for part of them. It was the only one in 0.25 s, so that the record waited for several such times, up to 1.7 s.
+    """
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=500)
+        cluster.create_topic("alone", partitions=1)
+        async with producer_on(build)(linger_ms="auto", **cluster.client_options) as producer:
+            await producer.send_and_wait("alone", b"first")
+            cluster.brokers[1].latency = 0.005
+            loop, waited = asyncio.get_running_loop(), []
+            sending = asyncio.create_task(send(producer, int(2 / seconds), seconds))
+            while not sending.done():
+                began = loop.time()
+                await producer.send_and_wait("alone", b"one")
+                waited.append(loop.time() - began)
+                await asyncio.sleep(0.03)
+            await sending
+    assert len(waited) > 5
+    assert max(waited) < 0.35
+
+
 @pytest.mark.parametrize(
     ("seconds", "partitions", "most"),
     [

@@ -20,51 +20,75 @@ if TYPE_CHECKING:
 
 
 class Alarm:
-    """Raises KeyboardInterrupt at the n-th call of a Python function, which is where the interpreter runs signal handlers."""
+    """Raises KeyboardInterrupt where the interpreter runs signal handlers: at the n-th begin of a Python function or return of a C function."""
 
-    def __init__(self, calls: int) -> None:
-        self.left = calls
+    def __init__(self, events: int) -> None:
+        self.left = events
 
-    def trace(self, _frame: FrameType, event: str, _arg: object) -> None:
-        if event == "call":
+    def notice(self, frame: FrameType, event: str, _arg: object) -> None:
+        if event in {"call", "c_return"} and frame.f_code is not Alarm.__exit__.__code__:
             self.left -= 1
             if not self.left:
                 raise KeyboardInterrupt
 
     def __enter__(self) -> None:
-        # Coverage may have one.
-        self.before = sys.gettrace()
-        sys.settrace(self.trace)
+        sys.setprofile(self.notice)
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(self.before)
+        sys.setprofile(None)
+
+
+FULL = {"batch_size": 1000, "batch_max_size": 1000}
+WIDER = {"batch_size": 1000, "batch_max_size": 9000}
 
 
 # One of the calls is that of a generator which is closed: what it raises goes to stderr.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("linger", [0, 5])
+@pytest.mark.parametrize(
+    ("options", "records", "given"),
+    [
+        ({"linger_ms": 0}, 1, {}),
+        ({"linger_ms": 5}, 1, {}),
+        ({"linger_ms": 0, **FULL}, 3, {}),
+        ({"linger_ms": 5, **WIDER}, 4, {}),
+        ({"linger_ms": 0, **FULL}, 3, {"key": b"k", "headers": [("a", b"b")]}),
+        ({"linger_ms": 0, **FULL}, 2, {"partition": 0}),
+    ],
+    ids=["one", "one that lingers", "full batches", "wider batches", "with keys", "the slow path"],
+)
 @pytest.mark.parametrize("build", BUILDS)
 @jumping
-async def test_an_interrupted_send_holds_up_no_later_one(build: Any, linger: int) -> None:
-    """Wherever it was interrupted. A drain counted as scheduled, so that no record left any more; or the producer failed with a KeyError."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(linger_ms=linger, close_timeout_ms=1000, **cluster.client_options) as producer:
+async def test_an_interrupted_send_leaves_nothing_half_done(build: Any, options: dict[str, Any], records: int, given: Any) -> None:
+    """Wherever it was interrupted, no later record waits, memory returns to its whole, and no broker gets a batch without records.
+
+    A drain counted as scheduled, so that no record left any more; the producer failed with a KeyError; bytes of `buffer_memory` were lost;
+    a batch was closed and its payload lost, or had the bytes of a record that it did not count.
+    """
+    async with FakeCluster(memory=True, verify_records=True) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        async with producer_on(build)(close_timeout_ms=1000, **options, **cluster.client_options) as producer:
             await producer.send_and_wait("orders", b"first")
-            interrupted, calls, before = True, 0, asyncio.get_running_loop().time()
-            while interrupted:
-                calls += 1
+            alarm, events, before = Alarm(0), 0, asyncio.get_running_loop().time()
+            sent = []
+            while alarm.left <= 0:
+                events += 1
+                alarm = Alarm(events)
                 try:
-                    with Alarm(calls):
-                        producer.send_nowait("orders", b"interrupted")
-                    interrupted = False
+                    with alarm:
+                        # It keeps the deliveries before an exception.
+                        sent.extend(producer.send_nowait("orders", b"v" * 400, **given) for _ in range(records))
                 except KeyboardInterrupt:
                     pass
-                await producer.send_and_wait("orders", b"next")
-                await producer.flush()
-            assert calls > 3
-            assert asyncio.get_running_loop().time() - before < 0.02 * calls
-        assert cluster.values("orders").count(b"next") == calls
+                if events % 2:
+                    await producer.send_and_wait("orders", b"next")
+                summary = await producer.flush()
+                assert (summary.failed, summary.pending) == (0, 0), events
+                assert producer.buffer_available == producer.config.buffer_memory, events
+            assert events > 20
+            assert asyncio.get_running_loop().time() - before < 0.02 * events
+            await asyncio.gather(*sent)
+        assert cluster.values("orders").count(b"next") == (events + 1) // 2
+        assert cluster.values("orders").count(b"v" * 400) >= len(sent)
 
 
 def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

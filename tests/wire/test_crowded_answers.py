@@ -15,23 +15,8 @@ from aioproducer.wire.messages import SPECS
 from aioproducer.wire.primitives import uvarint
 from aioproducer.wire.schema import codec
 
-# The answers after the handshake.
-READ = [
-    f"{name}.response"
-    for name in (
-        "Produce",
-        "Metadata",
-        "InitProducerId",
-        "AddPartitionsToTxn",
-        "AddOffsetsToTxn",
-        "TxnOffsetCommit",
-        "EndTxn",
-        "FindCoordinator",
-        "OffsetFetch",
-        "DescribeTransactions",
-        "ListTransactions",
-    )
-]
+# Those of the handshake, of the fake cluster and of tests' consumers, too.
+READ = [name for name in SPECS if name.endswith(".response")]
 CODECS = [(name, version) for name, version in EVERY_CODEC if name in READ]
 SIZE = 16_384
 # Bytes of objects for each byte of an answer. The densest element, a structure of empty fields, takes three bytes.
@@ -56,7 +41,7 @@ def decode(name: str, version: int, data: bytes) -> int:
 
 
 def test_each_answer_is_there() -> None:
-    assert {name for name, _ in CODECS} == set(READ)
+    assert {name for name, _ in CODECS} == set(READ) >= {"Produce.response", "DescribeTransactions.response", "ListTransactions.response"}
 
 
 @pytest.mark.parametrize(("name", "version"), CODECS)

@@ -365,8 +365,7 @@ cdef class FastPath:
         delivery = put_in(queue.open, now_ms, key, value, _NO_HEADERS)
         if delivery is not None:
             return delivery
-        queue = self.make_room(routing, queue, key, value)
-        return None if queue is None else put_in(queue.open, now_ms, key, value, _NO_HEADERS)
+        return self.make_room(routing, queue, key, value)
 
     @cython.final
     cdef Delivery append_dressed(self, object routing, object value, object key, object partition, object timestamp_ms, object headers):

@@ -153,10 +153,11 @@ class Admission:
         if obstacle is not None:
             return obstacle
         assert routing is not None
+        # First: a record that was appended must not be without a drain, also if a signal handler raises here.
+        self._next_turn()
         delivery = self._appender.place(record, routing)
         if delivery is None:
             return FOR_FULL_PARTITION if record.is_aside else FOR_MEMORY
-        self._next_turn()
         return delivery
 
     def _obstacle(self, record: PendingSend, routing: TopicRouting | None) -> str | None:

@@ -10,7 +10,8 @@ The appender never waits. If memory is short, it returns None or False.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import partitioners
 from aioproducer.core.partitioner import murmur2
@@ -253,13 +254,11 @@ class Appender:
 
     def _open(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
         now_ms = self._timestamp(record)
-        batch = self.room.open(queue, now_ms, record.size)
-        if batch is None:
+        delivery = self.room.open(
+            queue, now_ms, record.size, lambda records: records.append_record(now_ms, record.key, record.value, record.headers)
+        )
+        if delivery is None:
             record.behind = queue if queue.is_full else None
-            return None
-        assert batch.open is not None
-        delivery: Delivery | None = batch.open.append_record(now_ms, record.key, record.value, record.headers)
-        assert delivery is not None
         return delivery
 
     def serve_at(self, now_ms: int) -> None:
@@ -281,12 +280,12 @@ class Appender:
         if self.shares is not None and self.shares.is_over(queue):
             record.behind = queue
             return None
-        if not self.pool.try_take(record.size):
+        if record.size > self.pool.available:
             return None
         self._loop_budget.spend(record.size)
         self.fast_path.taken += 1
         self.partition_queues.close(queue)
-        self.partition_queues.open(queue, whole.records, whole.result, credit=record.size, now=self._loop.time())
+        self.pool.hold(self.partition_queues.open(queue, whole.records, whole.result, now=self._loop.time()), record.size)
         self.partition_queues.close(queue)
         return make_delivery(whole.result, 0)
 
@@ -317,42 +316,48 @@ class Appender:
 
     # The fast path, and bulk appends
 
-    def make_room(
-        self, routing: TopicRouting | None, queue: PartitionQueue, key: bytes | None, value: bytes | None
-    ) -> PartitionQueue | None:
-        """Return the partition with bytes left for a small plain record on the fast path; None: the record takes the slow path.
+    def make_room(self, routing: TopicRouting | None, queue: PartitionQueue, key: bytes | None, value: bytes | None) -> Delivery | None:
+        """Append a small plain record that did not fit, on the fast path, where there is room. Returns None: it takes the slow path.
 
-        That is `queue`, or for a record without a key perhaps another partition of `routing`; None: its partition was chosen.
+        It goes to `queue`, or without a key perhaps to another partition of `routing`; without `routing`, its partition was chosen.
         """
-        if type(value) is not bytes or type(key) not in _PLAIN_KEYS or self._loop_budget.must_pause():
-            return None
-        size = MOST_OVERHEAD + len(key or b"") + len(value)
-        if size > self.room.first:
+        size = _plain_size(key, value)
+        if size is None or size > self.room.first or self._loop_budget.must_pause():
             return None
         full = queue.current
         if full is not None and (self.room.grow(full, size) or self.room.may_grow(queue, size)):
-            return queue
-        return self._next_sticky(routing, full, size) if key is None and routing is not None else self._next_batch(queue, full, size)
+            return self._put(queue.open, key, value)
+        if key is None and routing is not None:
+            queue = self._sticky_behind(routing, full, size)
+            # Records with keys may have opened a batch there, which may have bytes left.
+            if queue.current is not None:
+                return self._put(queue.open, key, value)
+        return self._put_in_next_batch(queue, full, size, lambda records: self._put(records, key, value))
 
-    def _next_sticky(self, routing: TopicRouting, full: ProducerBatch | None, size: int) -> PartitionQueue | None:
+    def _sticky_behind(self, routing: TopicRouting, full: ProducerBatch | None, size: int) -> PartitionQueue:
+        """Return the sticky partition for `size` bytes, after the batch that was full for them."""
         if full is not None:
             self._leave(routing, full)
-        queue = self._sticky(routing, size)
-        # Records with keys may have opened a batch there, which may have bytes left.
-        return queue if queue.current is not None else self._next_batch(queue, full, size)
+        return self._sticky(routing, size)
 
-    def _next_batch(self, queue: PartitionQueue, full: ProducerBatch | None, size: int) -> PartitionQueue | None:
-        """Widen the full batch of a partition, or open another one behind it. Returns the partition, or None if neither is possible.
+    def _put(self, records: Any, key: bytes | None, value: Any) -> Delivery | None:
+        delivery: Delivery | None = records.append(self.fast_path.turn_ms, key, value)
+        return delivery
+
+    def _put_in_next_batch(
+        self, queue: PartitionQueue, full: ProducerBatch | None, size: int, put: Callable[[Any], Delivery | None]
+    ) -> Delivery | None:
+        """Widen the full batch of a partition, or open another one behind it, for a record. Returns None if neither is possible.
 
         A full or avoided partition gets no other batch: it is left to the slow path.
         """
         if queue.current is not None and self.room.widen(queue.current, size):
-            return queue
+            return put(queue.open)
         if queue.is_full or (queue.is_avoided and self._policy != STRICT):
             return None
         if queue.current is not None:
             self.partition_queues.close(queue)
-        return queue if self.room.open_wide(queue, self.fast_path.turn_ms, size, behind=full is not None) is not None else None
+        return self.room.open_wide(queue, self.fast_path.turn_ms, size, put, behind=full is not None)
 
     def append_run(
         self, routing: TopicRouting, queue: PartitionQueue | None, keys: Sequence[bytes] | None, values: Sequence[bytes]
@@ -371,10 +376,12 @@ class Appender:
             target = queue or self._sticky_for_many(routing, size)
             if target is None:
                 break
-            batch = target.current or self.room.open_for_many(target, now_ms, size * (len(values) - at))
-            assert batch.open is not None
-            first = batch.open.count
-            count = batch.open.append_many(now_ms, keys, values, at)
+            put = partial(_put_many, now_ms, keys, values, at)
+            first = 0 if target.current is None else target.open.count
+            is_open = target.current is not None
+            count = put(target.open) if is_open else self.room.open_for_many(target, now_ms, size * (len(values) - at), put)
+            batch = target.current
+            assert batch is not None
             if count:
                 runs.append([batch.result, first, count])
                 at += count
@@ -407,6 +414,18 @@ class Appender:
         if not queues:
             return any(map(self.partition_queues.availability.is_usable, map(routing.queues.__getitem__, routing.available[:1])))
         return not any(shares.is_over(queue) or (queue.is_avoided and self._policy != STRICT) for queue in queues)
+
+
+def _plain_size(key: object, value: object) -> int | None:
+    """Return the most bytes that a record takes in its batch; None: it is not plain."""
+    if type(value) is not bytes or type(key) not in _PLAIN_KEYS:
+        return None
+    return MOST_OVERHEAD + len(value) + (len(key) if type(key) is bytes else 0)
+
+
+def _put_many(now_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int, records: Any) -> int:
+    count: int = records.append_many(now_ms, keys, values, first)
+    return count
 
 
 def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioners.Choose) -> int:

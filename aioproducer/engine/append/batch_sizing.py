@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD, DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
@@ -19,6 +19,7 @@ from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.records.compression_ratio_estimator import CompressionRatios
+
+    # Appends the first records of a batch.
+    Put = Callable[[MemoryRecordsBuilder], "T | None"]
+
+T = TypeVar("T")
 
 __all__ = ["MOST_OVERHEAD", "BatchSizing", "settle", "shrink"]
 
@@ -111,55 +117,63 @@ class BatchSizing:
 
     # One batch
 
-    def open(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch | None:
-        """Open a batch for a record of `size` bytes. Returns None if memory is short, or the partition must not have more.
+    def open(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T]) -> T | None:
+        """Open a batch for a record of `size` bytes, which `put` appends, and return what it returns.
 
+        Returns None if memory is short, or the partition must not have more.
         While memory is short, the batch opens with as many bytes as the last one of its partition took, if there are so many.
         """
-        return self._open_thriftily(queue, now_ms, size) if self._thrift else self._open(queue, now_ms, max(size, self.first))
+        if self._thrift:
+            return self._open_thriftily(queue, now_ms, size, put)
+        return self._open(queue, now_ms, max(size, self.first), put)
 
-    def _open_thriftily(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch | None:
+    def _open_thriftily(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T]) -> T | None:
         self._thrift -= 1
         least = max(size, self._least)
         usual = min(queue.filled, self.limit)
-        batch = self._open(queue, now_ms, usual) if usual > least else None
-        return batch if batch is not None else self._open(queue, now_ms, least)
+        outcome = self._open(queue, now_ms, usual, put) if usual > least else None
+        return outcome if outcome is not None else self._open(queue, now_ms, least, put)
 
-    def open_wide(self, queue: PartitionQueue, now_ms: int, size: int, *, behind: bool) -> ProducerBatch | None:
+    def open_wide(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T], *, behind: bool) -> T | None:
         """Open a batch with all its bytes at once, because growth in steps copies records. Returns None as `open` does.
 
         That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it. `size` is at most `first`.
         """
         if behind or (not self._thrift and self._pool.available >= self._plenty):
             room = self.of(queue.topic)
-            batch = self._open(queue, now_ms, room, ahead=0 if behind else room - self.first)
-            if batch is not None:
-                return batch
-        return self._open_thriftily(queue, now_ms, size) if self._thrift else self._open(queue, now_ms, self.first)
+            outcome = self._open(queue, now_ms, room, put, ahead=0 if behind else room - self.first)
+            if outcome is not None:
+                return outcome
+        if self._thrift:
+            return self._open_thriftily(queue, now_ms, size, put)
+        return self._open(queue, now_ms, self.first, put)
 
-    def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int) -> ProducerBatch:
-        """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`)."""
-        room = min(self.limit, max(self.first, size))
-        self._pool.take(room + BATCH_OVERHEAD)
-        batch = self._open(queue, now_ms, room, is_taken=True)
-        assert batch is not None
-        return batch
+    def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T]) -> T:
+        """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`). Returns what `put` returns."""
+        outcome = self._open(queue, now_ms, min(self.limit, max(self.first, size)), put, is_there=True)
+        assert outcome is not None
+        return outcome
 
-    def _open(self, queue: PartitionQueue, now_ms: int, room: int, *, ahead: int = 0, is_taken: bool = False) -> ProducerBatch | None:
-        """Open a batch of `room` bytes. Returns None if memory is short, or the partition must not have more.
+    def _open(self, queue: PartitionQueue, now_ms: int, room: int, put: Put[T], *, ahead: int = 0, is_there: bool = False) -> T | None:
+        """Open a batch of `room` bytes with what `put` appends, and return what it returns; None as `open` does.
 
-        `ahead`: bytes of it that this event-loop iteration perhaps does not fill. `is_taken`: the caller has taken its memory.
+        A batch that an exception leaves open therefore has a record, and brokers take it.
+
+        `ahead`: bytes of it that this event-loop iteration perhaps does not fill. `is_there`: the caller knows that there is memory for it.
         """
         credit = room + BATCH_OVERHEAD
-        if not is_taken:
+        if not is_there:
             if self._shares is not None and self._shares.is_over(queue):
                 return None
-            if not self._pool.try_take(credit):
+            if credit > self._pool.available:
                 self._thrift = self._most_batches
                 return None
-        self._loop_budget.spend(credit - ahead)
         result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, now_ms)
-        return self._partition_queues.open(queue, MemoryRecordsBuilder(result, now_ms, room), result, credit=credit, now=self._loop.time())
+        records = MemoryRecordsBuilder(result, now_ms, room)
+        outcome = put(records)
+        self._pool.hold(self._partition_queues.open(queue, records, result, now=self._loop.time()), credit)
+        self._loop_budget.spend(credit - ahead)
+        return outcome
 
     def grow(self, batch: ProducerBatch, size: int) -> bool:
         """Grow an open batch, up to `batch_size`. Returns False if it is full, its partition is full, or memory is short."""
@@ -167,10 +181,10 @@ class BatchSizing:
         left = self.of(batch.queue.topic) - batch.open.granted
         if size > left or (self._shares is not None and self._shares.is_over(batch.queue)):
             return False
-        if self._thrift or not self._pool.try_take(left):
+        if self._thrift or left > self._pool.available:
             self._thrift = self._thrift or self._most_batches
             left = min(left, max(size, batch.open.granted))
-            if not self._pool.try_take(left):
+            if left > self._pool.available:
                 return False
         self._loop_budget.spend(left + self._give(batch, left))
         return True
@@ -191,7 +205,6 @@ class BatchSizing:
         left = self.beyond(batch, most)
         if not left or size > left:
             return False
-        self._pool.take(left)
         self._give(batch, left)
         self._loop_budget.spend(left if at_once else min(left, self.limit))
         self._partition_queues.mark_sendable(batch.queue)
@@ -208,13 +221,12 @@ class BatchSizing:
         return left
 
     def _give(self, batch: ProducerBatch, left: int) -> int:
-        """Grow a batch by bytes that are taken already. Returns the overhead bytes of its records, which this call takes."""
+        """Grow a batch. Returns the overhead bytes of its records, which it takes, too."""
         assert batch.open is not None
         overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
-        self._pool.take(overhead)
-        batch.settled = batch.open.count
-        batch.hold(batch.credit + left + overhead)
         batch.open.grow(left)
+        self._pool.hold(batch, batch.credit + left + overhead)
+        batch.settled = batch.open.count
         return overhead
 
 
@@ -229,12 +241,10 @@ def settle(pool: BufferPool, batch: ProducerBatch) -> None:
     if routing.sticky is queue:
         routing.share += size
     if batch.credit > size + BATCH_OVERHEAD:
-        pool.release(-batch.hold(size + BATCH_OVERHEAD))
+        pool.hold(batch, size + BATCH_OVERHEAD)
 
 
 def shrink(pool: BufferPool, batch: ProducerBatch, credit: int) -> None:
     """Reduce a batch's memory to `credit` bytes; take more if an older broker's format made the batch larger."""
-    if batch.credit > credit:
-        pool.release(-batch.hold(credit))
-    elif batch.magic < 2:
-        pool.take(batch.hold(credit))
+    if batch.credit > credit or batch.magic < 2:
+        pool.hold(batch, credit)

@@ -112,9 +112,8 @@ class ColumnBatches:
             # Records may wait for a full partition. The spare one had room, so that none waits for it.
             queue = spare if spare is not None and queue.is_full else queue
         self._partition_queues.close(queue)
-        credit = size + BATCH_OVERHEAD
-        self._pool.take(credit)
         result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, encoded.base)
-        self._partition_queues.open(queue, _Sealed(encoded, result), result, credit=credit, now=self._loop.time())
+        batch = self._partition_queues.open(queue, _Sealed(encoded, result), result, now=self._loop.time())
+        self._pool.hold(batch, size + BATCH_OVERHEAD)
         self._partition_queues.close(queue)
         return result

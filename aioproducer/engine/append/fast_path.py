@@ -65,8 +65,8 @@ class FastPath:
         goes_on: returns whether this iteration may append another record; asked again some records later. False: the slow path waits.
         tick: called by the first send of an iteration: returns its time, and schedules a drain at its end.
         takes_headers: records may have headers; the compiled twin takes these on the fast path.
-        make_room: returns the partition with bytes left for a plain record that did not fit; None: the record takes the slow path.
-            Without a routing as its first argument, that is the partition that did not take it.
+        make_room: appends a plain record that did not fit, and returns its delivery; None: the record takes the slow path.
+            Without a routing as its first argument, it goes to the partition that did not take it.
         encodings: how keys and values become bytes by the options, by topic; None: they are bytes.
         watch: times the serializers; `clock` and `slow_after` are its own, where they are read for each record.
         begun: the record that the last call encoded, and left to the slow path; None: there is none.
@@ -100,7 +100,7 @@ class FastPath:
         self.takes_headers: bool = True
         self.tick: Callable[[], int] = tick
         self.goes_on: Callable[[], bool] = lambda: True
-        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Any] = lambda _routing, _queue, _key, _value: None
+        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Delivery | None] = lambda _routing, _queue, _key, _value: None
         self.encodings: dict[str, Encoding] | None = None
         self._watch: SlowCallbacks
         self.clock: Callable[[], float]
@@ -145,8 +145,7 @@ class FastPath:
             delivery: Delivery | None = queue.open.append(self.turn_ms, key, value)
             if delivery is not None:
                 return delivery
-        queue = self.make_room(routing, queue, key, value)
-        return None if queue is None else queue.open.append(self.turn_ms, key, value)
+        return self.make_room(routing, queue, key, value)
 
     def append_encoded(
         self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None

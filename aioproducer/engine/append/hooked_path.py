@@ -117,8 +117,8 @@ class HookedFastPath(FastPath):
         now_ms = self.turn_ms or self.tick()
         self.taken += 1
         delivery = queue.open.append(now_ms, key, value)
-        if delivery is None and (queue := self.make_room(None, queue, key, value)) is not None:
-            delivery = queue.open.append(now_ms, key, value)
+        if delivery is None:
+            delivery = self.make_room(None, queue, key, value)
         return delivery, chosen
 
     def _may_choose(self, value: Any, key: Any) -> bool:

@@ -200,7 +200,7 @@ class DrainSchedule:
         due_since: the time at which it was scheduled, before it was put off.
     """
 
-    __slots__ = ("_drains", "_find_fault", "_loop", "_now_ms", "_running", "_since", "due_since", "fast_path", "is_due", "loop_budget")
+    __slots__ = ("_drains", "_find_fault", "_loop", "_now_ms", "_running", "due_since", "fast_path", "is_due", "loop_budget")
     _drains: Drains
 
     def __init__(
@@ -211,7 +211,6 @@ class DrainSchedule:
         self.fast_path: FastPath = fast_path
         self._now_ms = now_ms
         self._find_fault = find_fault
-        self._since = 0.0
         self.loop_budget: LoopBudget = loop_budget
         self.is_due: bool = False
         self.due_since: float = 0.0
@@ -244,22 +243,20 @@ class DrainSchedule:
     def turn(self) -> None:
         """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
         if not self.is_due:
-            self._since = self.due_since = self._loop.time()
-            # A signal handler may raise within this call, as Ctrl-C does: better two drains than a flag and none, ever.
+            self.due_since = self._loop.time()
+            # The flag last, as a signal handler may raise here (rule 8 of `core/partition_queues.py`): two drains are harmless.
             self._loop.call_soon(self._drains.on_turn)
             self.is_due = True
 
-    def put_off(self, now: float) -> None:
+    def put_off(self) -> None:
         """Put the drain of this event-loop iteration off until the next one."""
-        self._since = now
         self._loop.call_soon(self._drains.on_turn)
 
-    def begin(self, now: float) -> float:
-        """Begin a drain interval. Returns the time at which this drain was scheduled."""
+    def begin(self, now: float) -> None:
+        """Begin a drain interval."""
         self.is_due = False
         self.fast_path.turn_ms = 0
         self.loop_budget.new(now)
-        return self._since
 
     def on_node(self, node: BrokerNode) -> None:
         """Drain for a broker whose connections changed."""

@@ -7,7 +7,6 @@ cdef class DeliveryContext:
     cdef public object context
     cdef public object watch
     cdef public object _cancelled
-    cdef public object _call_back
     cdef public object _is_calling_back
     cdef public object _wall_clock
     cdef public object refusal

@@ -12,6 +12,7 @@ cdef class MemoryRecordsBuilder:
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t granted
     cdef object stamp
+    cdef bytes payload
     cdef char *buffer
     cdef char *place
     cdef Py_ssize_t bytes_left

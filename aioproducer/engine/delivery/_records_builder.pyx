@@ -329,21 +329,25 @@ cdef class MemoryRecordsBuilder:
         self.bytes_left += room
 
     def close(self):
-        """Close the batch. Returns its payload, base timestamp and max timestamp.
+        """Close the batch. Returns its payload, base timestamp and max timestamp; the same again if it is closed.
 
         The data of the records' metadata goes to the result, and the buffer is freed.
         """
         cdef Py_ssize_t used = self.place - self.buffer
-        if self.bytes_left < 0:
-            raise refused(True)
-        payload = PyBytes_FromStringAndSize(self.buffer, used) if used else b""
-        sizes = self.record_sizes()
-        PyMem_Free(self.buffer)
-        self.buffer = self.place = NULL
-        self.bytes_left = -1
-        self.result.count = self.count
-        self.result.record_sizes = sizes
-        return payload, self.base, self.time_at(self.latest if self.count else self.delta)
+        if self.payload is None:
+            if self.bytes_left < 0:
+                raise refused(True)
+            payload = PyBytes_FromStringAndSize(self.buffer, used) if used else b""
+            sizes = self.record_sizes()
+            PyMem_Free(self.buffer)
+            self.buffer = self.place = NULL
+            self.bytes_left = -1
+            if not self.count:
+                self.latest = self.delta
+            self.payload = payload
+            self.result.count = self.count
+            self.result.record_sizes = sizes
+        return self.payload, self.base, self.time_at(self.latest)
 
     cdef RecordSizes record_sizes(self):
         cdef RecordSizes sizes = RecordSizes.__new__(RecordSizes)

@@ -44,13 +44,14 @@ class _Waiters:
         futures: the futures of the tasks.
     """
 
-    __slots__ = ("_called", "_contexts", "_delivery_context", "_woken", "calls", "futures", "rest")
+    __slots__ = ("_callbacks", "_called", "_contexts", "_delivery_context", "_woken", "calls", "futures", "rest")
 
     def __init__(self, delivery_context: DeliveryContext, calls: Calls | None, futures: list[Future[None]]) -> None:
         self._delivery_context = delivery_context
         self.calls = calls
         self._called = 0
         self._contexts: Sequence[Context] = ()
+        self._callbacks: Sequence[Any] = ()
         self.rest: Iterator[Call] | None = None
         self.futures = futures
         self._woken = 0
@@ -76,12 +77,12 @@ class _Waiters:
                 return False
             some = slice(self._called, self._called + _CALLBACKS_PER_SLICE)
             contexts, callbacks, deliveries = self.calls
-            self._contexts = contexts[some]
-            self.rest = zip(self._contexts, callbacks[some], deliveries[some], strict=True)
+            self._contexts, self._callbacks = contexts[some], callbacks[some]
+            self.rest = zip(self._contexts, self._callbacks, deliveries[some], strict=True)
             self._called += _CALLBACKS_PER_SLICE
             if self._called >= len(contexts):
                 self.calls = None
-        self._delivery_context.call_back(self._contexts, self.rest)
+        self._delivery_context.call_back(self._contexts, self._callbacks, self.rest)
         self.rest = None
         return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from asyncio import CancelledError, InvalidStateError
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import repeat
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -72,7 +72,7 @@ class DeliveryContext:
         refusal: returns the error that an await of a pending record raises; None: the await waits.
     """
 
-    __slots__ = ("_call_back", "_cancelled", "_is_calling_back", "_wall_clock", "context", "loop", "on_unseen", "refusal", "watch")
+    __slots__ = ("_cancelled", "_is_calling_back", "_wall_clock", "context", "loop", "on_unseen", "refusal", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = wall_time
@@ -82,7 +82,6 @@ class DeliveryContext:
         self.context: Context | None = None
         self._wall_clock = wall_clock
         self.watch: SlowCallbacks = SlowCallbacks(loop.time)
-        self._call_back = self.watch.over("a delivery's done callback", partial(run_callbacks, loop))
         self._is_calling_back = False
         self.refusal: Callable[[], Exception] | None = None
         self._cancelled: ProduceRequestResult = self._new_cancelled(None)
@@ -110,19 +109,23 @@ class DeliveryContext:
         self.context = context
         return context
 
-    def call_back(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
-        """Call the callbacks that `rest` still yields, and measure their duration. `contexts` are the contexts of all callbacks.
+    def call_back(self, contexts: Sequence[Context], callbacks: Sequence[Callable[..., Any]], rest: Iterator[Call]) -> None:
+        """Call the callbacks that `rest` still yields, and measure their duration. `contexts` are the contexts of all `callbacks`.
 
         After a BaseException, the callbacks that were not called stay in `rest`.
         """
+        began = self.watch.clock()
         before, self._is_calling_back = self._is_calling_back, True
         if before:
             # A callback runs the loop itself (`nest_asyncio`), in a context that cannot be entered twice.
             contexts, rest = (), ((context.copy(), callback, delivery) for context, callback, delivery in rest)
         try:
-            self._call_back(contexts, rest)
+            run_callbacks(self.loop, contexts, rest)
         finally:
             self._is_calling_back = before
+            seconds = self.watch.clock() - began
+            if seconds > self.watch.slow_after:
+                self.watch.note("a delivery's done callback", seconds, callbacks)
 
     def now_ms(self) -> int:
         """Return the current time for a record's timestamp."""
@@ -428,13 +431,13 @@ class ProduceRequestResult:
 
     def _run_late(self) -> None:
         late, self._late, self.delivery_context.context = self._late or [], None, None
-        contexts = late[2::3]
-        self._call_late(contexts, zip(contexts, late[1::3], late[0::3], strict=True))
+        contexts, callbacks = late[2::3], late[1::3]
+        self._call_late(contexts, callbacks, zip(contexts, callbacks, late[0::3], strict=True))
 
-    def _call_late(self, contexts: Sequence[Context], rest: Iterator[Call]) -> None:
+    def _call_late(self, contexts: Sequence[Context], callbacks: Sequence[Callable[..., Any]], rest: Iterator[Call]) -> None:
         # If a callback runs the loop itself, or ends it by a BaseException, the other callbacks are called in the next iteration.
-        again = self.delivery_context.loop.call_soon(self._call_late, contexts, rest)
-        self.delivery_context.call_back(contexts, rest)
+        again = self.delivery_context.loop.call_soon(self._call_late, contexts, callbacks, rest)
+        self.delivery_context.call_back(contexts, callbacks, rest)
         again.cancel()
 
 

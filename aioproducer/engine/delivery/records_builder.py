@@ -45,12 +45,25 @@ class MemoryRecordsBuilder:
         granted: bytes of encoded records that the batch may take, including those that it has.
     """
 
-    __slots__ = ("_base_timestamp", "_fixed", "_is_even", "_moment", "_parts", "_room", "_timestamp", "count", "granted", "result")
+    __slots__ = (
+        "_base_timestamp",
+        "_closed",
+        "_fixed",
+        "_is_even",
+        "_moment",
+        "_parts",
+        "_room",
+        "_timestamp",
+        "count",
+        "granted",
+        "result",
+    )
 
     def __init__(self, result: ProduceRequestResult, timestamp_ms: int, room: int) -> None:
         self.result: ProduceRequestResult = result
         self.count: int = 0
         self._parts: list[bytes] = []
+        self._closed: tuple[bytes, int, int] | None = None
         self.granted: int = room
         self._room = room
         self._base_timestamp = self._timestamp = timestamp_ms
@@ -110,10 +123,13 @@ class MemoryRecordsBuilder:
         key_size = -1 if key is None else len(key)
         value_size = -1 if value is None else len(value)
         size = len(moment) + len(offset_delta) + field_size(key_size) + field_size(value_size) + len(headers)
-        if self._room < field_size(size):
+        room = self._room - field_size(size)
+        if room < 0:
             return None
-        self._parts += (varint(size), moment, offset_delta, varint(key_size), key or b"", varint(value_size), value or b"", headers)
-        self._room -= field_size(size)
+        parts = (varint(size), moment, offset_delta, varint(key_size), key or b"", varint(value_size), value or b"", headers)
+        # By assignments alone: a signal handler's exception in between would leave a damaged batch.
+        self._parts += parts
+        self._room = room
         self.count += 1
         return make_delivery(self.result, self.count - 1)
 
@@ -155,11 +171,12 @@ class MemoryRecordsBuilder:
     def _stamp(self, timestamp_ms: int) -> None:
         delta = timestamp_ms - self._base_timestamp
         moment = MOMENT[delta] if 0 <= delta < _SOON else b"\0" + varint(delta)
+        fixed = len(moment) + 1
         self._timestamp = timestamp_ms
         if moment is not self._moment:
             self._is_even = not self.count
             self._moment = moment
-            self._fixed = len(moment) + 1
+            self._fixed = fixed
 
     @property
     def used(self) -> int:
@@ -174,20 +191,24 @@ class MemoryRecordsBuilder:
         self._room += room
 
     def close(self) -> tuple[bytes, int, int]:
-        """Close the batch. Returns its payload, base timestamp and max timestamp.
+        """Close the batch. Returns its payload, base timestamp and max timestamp; the same again if it is closed.
 
         The data of the records' metadata goes to the result, and the parts are released.
         """
+        if self._closed is not None:
+            return self._closed
         if self._room < 0:
             raise ValueError(CLOSED)
-        parts, result = self._parts, self.result
+        parts, result, base = self._parts, self.result, self._base_timestamp
         moments = self._moment if self._is_even else compact(parts[1::PARTS])
+        closed = b"".join(parts), base, base if moments == NO_DELTA else base + latest(moments)
         result.count = self.count
         result.record_sizes = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), moments)
+        # By assignments alone, as in `append_record`.
+        self._closed = closed
         self._parts = []
         self._room = -1
-        base = self._base_timestamp
-        return b"".join(parts), base, base if moments == NO_DELTA else base + latest(moments)
+        return closed
 
 
 def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], room: int) -> tuple[int, int, Any, Any, Any]:

@@ -7,7 +7,8 @@
 2. The pool holds the record of a pending send, not its task. `deallocate` appends the records, so call order is log order. After that
    it notifies their tasks, each by an `asyncio.Condition` of its own.
 3. A send that is cancelled while it waits leaves no trace.
-4. `release` schedules the event-loop iteration that serves the pending sends. No caller has to remember them.
+4. Whatever frees bytes schedules the event-loop iteration that serves the pending sends. No caller has to remember them.
+5. The bytes of a batch and the free ones change together (`hold`), so that a send that is interrupted anywhere loses none.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aioproducer.record_validation import BATCH_OVERHEAD
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.memory.wait_queue import PendingSend
 
 __all__ = ["BATCH_OVERHEAD", "BufferPool"]
@@ -48,12 +50,15 @@ class BufferPool:
         self.waiting: WaitQueue = WaitQueue()
         self.full_partitions: PartitionWaitQueues = PartitionWaitQueues()
 
-    def try_take(self, size: int) -> bool:
-        """Take `size` bytes if that many are free. Returns True if they were taken."""
-        if size > self.available:
-            return False
-        self.available -= size
-        return True
+    def hold(self, batch: ProducerBatch, credit: int) -> None:
+        """Have a batch hold `credit` bytes: it takes more, or gives the others back."""
+        more = credit - batch.credit
+        # Without a call between them: were they interrupted by a signal handler's exception, bytes would be lost.
+        batch.credit = credit
+        batch.queue.bytes += more
+        self.available -= more
+        if more < 0:
+            self._on_release()
 
     def take(self, size: int) -> None:
         """Take `size` bytes that are used already. `available` may fall below zero: overhead is known only once records are appended."""
@@ -62,6 +67,9 @@ class BufferPool:
     def release(self, size: int) -> None:
         """Give `size` bytes back. If a send waits, the next event-loop iteration hands them to pending sends by `deallocate`."""
         self.available += size
+        self._on_release()
+
+    def _on_release(self) -> None:
         assert self.available <= self.size, "more was given back than taken"
         # The deque may hold only cancelled sends: then that iteration finds none.
         if self.waiting.entries or self.full_partitions.wait_queues:

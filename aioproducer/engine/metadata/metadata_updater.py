@@ -181,6 +181,7 @@ class MetadataUpdater:
         told = self.view.take_leader(topic, partition, leader, epoch, endpoints)
         if told is None:
             return False
+        # In one step: it makes one node at most, of the leader, however many endpoints the answer has.
         self._cluster.update(self.view.brokers)
         self._user.on_leader(told, partition)
         return True
@@ -188,6 +189,7 @@ class MetadataUpdater:
     def add_coordinator(self, broker: Broker) -> bool:
         """Add a broker that an answer named, so that it can be asked. Returns False if its address is not usable."""
         is_usable = self.view.take_broker(broker)
+        # In one step, as in `hint`: one node at most. A look-up takes no coordinators of its answer but those that it asked for.
         self._cluster.update(self.view.brokers)
         return is_usable
 

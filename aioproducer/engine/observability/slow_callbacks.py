@@ -7,12 +7,13 @@ contains the arguments of the function.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.guarded_log import GuardedLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["LONG", "SlowCallbacks"]
 
@@ -21,6 +22,8 @@ _log = GuardedLog(__name__)
 LONG: Final = 0.5
 # Seconds between two warnings about one kind of function.
 _WARN_EVERY: Final = 10.0
+# Names of functions in a warning.
+_MOST_NAMES: Final = 3
 # Where `time` of the loops in real time is defined. A loop with a virtual clock has a method of its own.
 _REAL_TIME: Final = frozenset({"asyncio.base_events", "uvloop.loop"})
 
@@ -69,8 +72,11 @@ class SlowCallbacks:
         finally:
             self.note(kind, self.clock() - began)
 
-    def note(self, kind: str, seconds: float) -> None:
-        """Log a warning about a call that took so long, if it was slow, and if the last one of its kind is some time ago."""
+    def note(self, kind: str, seconds: float, functions: Sequence[Callable[..., Any]] = ()) -> None:
+        """Log a warning about a call that took so long, if it was slow, and if the last one of its kind is some time ago.
+
+        `functions`: those that were called and that the warning names, some of them if there are many.
+        """
         if seconds <= self.slow_after:
             return
         now = self.clock()
@@ -80,6 +86,18 @@ class SlowCallbacks:
         _log.warning(
             "%s held the event loop for %.1f s: nothing was sent or answered meanwhile, and no other task ran. "
             "Do what takes long before `send`, or in a thread (asyncio.to_thread).",
-            kind,
+            f"{kind} ({_names(functions)})" if functions else kind,
             seconds,
         )
+
+
+def _names(functions: Sequence[Callable[..., Any]]) -> str:
+    named = dict.fromkeys(map(_name, functions))
+    return ", ".join(list(named)[:_MOST_NAMES]) + (", ..." if len(named) > _MOST_NAMES else "")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """Return a name without the function's arguments or values: a `repr` may have those."""
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

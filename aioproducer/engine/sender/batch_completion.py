@@ -215,9 +215,9 @@ class BatchCompletion:
         self._recorder.record("batch-split", self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
         parts = self.attempts.split(batch, list(zip(pieces, results, strict=True)))
-        self.pool.release(-batch.hold(0))
+        self.pool.hold(batch, 0)
         for part in parts:
-            self.pool.take(part.hold(part.raw_size + BATCH_OVERHEAD))
+            self.pool.hold(part, part.raw_size + BATCH_OVERHEAD)
         batch.payload = batch.header = None
         self.completions.add(batch.result)
         for flush in self._flushes:
@@ -269,7 +269,7 @@ class BatchCompletion:
 
     def _give_back(self, batch: ProducerBatch) -> None:
         """Release the bytes of a batch."""
-        self.pool.release(-batch.hold(0))
+        self.pool.hold(batch, 0)
         if self.circuit_break_manager is not None:
             self.circuit_break_manager.freed(batch.queue)
 

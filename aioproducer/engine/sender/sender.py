@@ -131,12 +131,16 @@ class Sender:
     def on_turn(self) -> None:
         """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
         now = self._loop.time()
+        if self._partition_queues.unannounced:
+            self._partition_queues.announce()
         state = self._state
+        # An iteration that puts the drain off schedules the next one.
+        since = max(self._schedule.due_since, state.now)
+        state.now = now
         state.is_burst = bool(self._continuing)
         # How full a batch must be to leave in this drain.
         least = Fill.PARTIAL
         if state.is_burst:
-            state.now = now
             state.is_budget_full = self._loop_budget.is_full
             state.due_since = self._schedule.due_since
             state.open_batches = self._partition_queues.filling
@@ -145,15 +149,14 @@ class Sender:
         if least is Fill.NEVER:
             self._admission.go_on()
             # The woken tasks send before that call.
-            self._schedule.put_off(now)
+            self._schedule.put_off()
             return
-        since = self._schedule.begin(now)
+        self._schedule.begin(now)
         self._least = least
-        state.drains += 1
-        if not least:
-            state.drained_at, state.batches = now, 0
-            state.drains, state.partial_at = 0, now
+        state.note(least)
         is_taken = self.drain_all()
+        if not least:
+            state.partial_left -= state.batches
         self._serve_waiting(is_taken=is_taken)
         # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
         if least:
@@ -235,35 +238,39 @@ class Sender:
         one request.
         """
         is_taken = False
-        partition_queues = self._partition_queues
-        availability = partition_queues.availability
-        node_id = node.broker.node_id
         least = max(least, self._least)
         is_burst = self._state.may_be_burst
+        is_partial = is_burst and not least
         most = self._policy.max_batches_in_a_burst if is_burst else MAX_BATCHES
-        is_single = is_burst and self._policy.is_by_broker and not least
-        while partition_queues.ready.get(node_id):
+        while self._partition_queues.ready.get(node.broker.node_id):
             connection = node.produce.connection
             if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
                 self._wait_for(node)
                 break
-            if availability.timeout:
-                availability.drained(node_id)
-            batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker)
+            batches = self._take(node.broker.node_id, connection, most, least)
             if not batches:
                 connection.in_flight_requests.release()
                 break
             is_taken = True
-            if is_single:
-                self._state.batches += len(batches)
             self._pass_on(node, connection, batches)
-            if availability.timeout:
-                partition_queues.watch_drained(batches, self._loop.time())
-            if is_single:
-                # The burst may be over by then, and what is ready must leave all the same.
-                self.turn()
-                break
+            if is_partial:
+                self._state.batches += len(batches)
+                if self._policy.is_by_broker:
+                    # The burst may be over by then, and what is ready must leave all the same.
+                    self.turn()
+                    break
         return is_taken
+
+    def _take(self, node_id: int, connection: Connection, most: int, least: Fill) -> Sequence[ProducerBatch]:
+        """Drain at most `most` batches for one request. The leaders of partitions with more batches are watched."""
+        partition_queues = self._partition_queues
+        availability = partition_queues.availability
+        if availability.timeout:
+            availability.drained(node_id)
+        batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker)
+        if availability.timeout:
+            partition_queues.watch_drained(batches, self._loop.time())
+        return batches
 
     def _pass_on(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Send drained batches, after the compressor has encoded them if a codec or an older format asks for it."""
@@ -361,17 +368,7 @@ class Sender:
     def _on_answer(self, node: BrokerNode, connection: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
         connection.in_flight_requests.release()
         now = answer.at if isinstance(answer, Answer) else self._loop.time()
-        error: TransportError | None = None
-        responses: dict[ProducerBatch, PartitionResponse] = {}
-        led: set[ProducerBatch] = set()
-        try:
-            if isinstance(answer, Answer):
-                responses, led = self._read(node, asked, answer)
-            else:
-                error = answer
-        except ProtocolError as malformed:
-            error = malformed
-        responses = responses or {batch: PartitionResponse(error) for batch in asked.values()}
+        responses, led, error = self._read(node, asked, answer)
         try:
             self._completions.hold()
             stale = self._end_attempts(responses, now) - led
@@ -397,11 +394,26 @@ class Sender:
             self._circuit_break_manager.ended(responses)
         return stale
 
-    def _read(self, node: BrokerNode, asked: Asked, answer: Answer) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
-        """Read an answer. Returns the response for each batch, and the batches of partitions with a new leader that it named.
+    def _read(
+        self, node: BrokerNode, asked: Asked, answer: Answer | TransportError
+    ) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch], TransportError | None]:
+        """Return the response for each batch, the batches of partitions with a new leader that the answer named, and why there is no answer.
 
         Such a leader needs no metadata request (KIP-951).
         """
+        error: TransportError
+        if isinstance(answer, Answer):
+            try:
+                return *self._read_answer(node, asked, answer), None
+            except ProtocolError as malformed:
+                error = malformed
+        else:
+            error = answer
+        return {batch: PartitionResponse(error) for batch in asked.values()}, set(), error
+
+    def _read_answer(
+        self, node: BrokerNode, asked: Asked, answer: Answer
+    ) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
         usual = produce_exchange.read_usual(asked, answer.version, answer.frame, answer.offset)
         if usual is not None:
             return usual, set()

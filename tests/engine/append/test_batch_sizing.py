@@ -18,9 +18,13 @@ MIB = 1 << 20
 
 
 def opened(parts: Parts, size: int = 100) -> Any:
-    batch = parts.sizing.open(parts.routing.queues[0], NOW_MS, size)
-    assert batch is not None
-    return batch
+    assert parts.sizing.open(parts.routing.queues[0], NOW_MS, size, nothing) is not None
+    return parts.routing.queues[0].current
+
+
+def nothing(records: Any) -> Any:
+    """Append no record to a batch that is opened, to see its bytes alone."""
+    return records
 
 
 def fill(parts: Parts, batch: Any) -> int:
@@ -77,7 +81,7 @@ def test_batches_open_with_least_bytes_after_memory_was_short() -> None:
     """As many of them as `buffer_memory` holds; then with 4 KiB again. None is opened while not even the least bytes are free."""
     parts = Parts(buffer_memory=20_000)
     taken = parts.use_up()
-    assert parts.sizing.open(parts.routing.queues[0], NOW_MS, 100) is None
+    assert parts.sizing.open(parts.routing.queues[0], NOW_MS, 100, nothing) is None
     parts.pool.release(taken)
     sizes = []
     for _ in range(20_000 // (LEAST + BATCH_OVERHEAD) + 1):
@@ -85,7 +89,7 @@ def test_batches_open_with_least_bytes_after_memory_was_short() -> None:
         sizes.append(batch.open.granted)
         batch.open.append(NOW_MS, None, b"")
         parts.queues.close(parts.routing.queues[0])
-        parts.pool.release(-batch.hold(0))
+        parts.pool.hold(batch, 0)
     assert sizes == [LEAST] * (len(sizes) - 1) + [FIRST]
 
 
@@ -95,7 +99,7 @@ def test_a_batch_after_a_shortage_opens_with_what_the_last_one_took() -> None:
     queue = parts.routing.queues[0]
     queue.filled = 3000
     taken = parts.use_up()
-    assert parts.sizing.open(queue, NOW_MS, 100) is None
+    assert parts.sizing.open(queue, NOW_MS, 100, nothing) is None
     parts.pool.release(taken)
     assert opened(parts).open.granted == 3000
 
@@ -156,7 +160,8 @@ def test_a_closed_batch_gives_back_what_it_did_not_use() -> None:
 def test_a_batch_that_opens_at_full_size_counts_as_a_small_one() -> None:
     """In the loop budget: this iteration perhaps does not fill it. In plain Python it opens small, unless it is behind a full one."""
     parts = Parts(batch_size=16_384)
-    batch = parts.sizing.open_wide(parts.routing.queues[0], NOW_MS, 100, behind=False)
+    assert parts.sizing.open_wide(parts.routing.queues[0], NOW_MS, 100, nothing, behind=False) is not None
+    batch = parts.routing.queues[0].current
     assert batch is not None
     assert batch.credit == (FIRST if RECORD_OVERHEAD else parts.sizing.limit) + BATCH_OVERHEAD
     assert parts.budget.spent == FIRST + BATCH_OVERHEAD
@@ -170,7 +175,7 @@ def test_a_full_partition_gets_no_batch_and_none_of_its_batches_grows() -> None:
     queue = parts.routing.queues[0]
     assert not parts.sizing.grow(batch, 100)
     assert parts.sizing.beyond(batch) == 0
-    assert parts.sizing.open(queue, NOW_MS, 100) is None
+    assert parts.sizing.open(queue, NOW_MS, 100, nothing) is None
     assert queue.is_full
 
 
@@ -180,7 +185,8 @@ def test_a_batch_behind_a_full_one_opens_at_full_size(behind: bool, short: bool,
     parts = Parts(batch_size=16_384)
     if short:
         parts.use_up(FIRST + BATCH_OVERHEAD)
-    batch = parts.sizing.open_wide(parts.routing.queues[0], NOW_MS, 100, behind=behind)
+    assert parts.sizing.open_wide(parts.routing.queues[0], NOW_MS, 100, nothing, behind=behind) is not None
+    batch = parts.routing.queues[0].current
     assert batch is not None
     assert batch.open is not None
     assert batch.open.granted == granted
@@ -215,4 +221,7 @@ def test_memory_for_many_records_is_there_or_not() -> None:
     parts.pool.take(1)
     assert not parts.sizing.is_there(5000, 10, 3)
     parts.pool.release(1)
-    assert parts.sizing.open_for_many(parts.routing.queues[0], NOW_MS, 5000).credit == 1024 - OVERHEAD + BATCH_OVERHEAD
+    parts.sizing.open_for_many(parts.routing.queues[0], NOW_MS, 5000, nothing)
+    batch = parts.routing.queues[0].current
+    assert batch is not None
+    assert batch.credit == 1024 - OVERHEAD + BATCH_OVERHEAD

@@ -6,21 +6,17 @@ import asyncio
 
 import pytest
 
-from aioproducer.core.producer_batch import PartitionQueue
+from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.wait_queue import FOR_MEMORY, PendingSend, WaitQueue
 
 
 def test_the_pool_gives_what_it_has_and_no_more() -> None:
-    """Taking fails rather than waits; overhead found later may go below zero; giving back too much is a bug."""
+    """Overhead found later may go below zero; giving back too much is a bug."""
     pool = BufferPool(100, lambda: None)
-    assert pool.try_take(60)
-    assert not pool.try_take(41)
-    assert pool.try_take(40)
-    pool.take(10)
+    pool.take(110)
     assert pool.available == -10
-    assert not pool.try_take(0)
     pool.release(110)
     assert repr(pool) == "<BufferPool 100 of 100 bytes free>"
     with pytest.raises(AssertionError, match="more was given back"):
@@ -45,6 +41,19 @@ def test_memory_that_is_released_schedules_the_turn_of_the_sends_that_wait() -> 
     assert turns == [20, 40]
 
 
+def test_the_bytes_of_a_batch_and_the_free_ones_change_together() -> None:
+    """Those of its partition, too. Bytes that are given back schedule the turn of the sends that wait."""
+    turns: list[int] = []
+    pool = BufferPool(100, lambda: turns.append(pool.available))
+    queue = PartitionQueue(TopicRouting("orders", b""), 0, 1, None)
+    batch = ProducerBatch(queue, 1, None, None, expires_at=1.0)
+    waiting_in(pool.waiting, 0)
+    for credit in (60, 80, 10, 0):
+        pool.hold(batch, credit)
+        assert (batch.credit, queue.bytes, pool.available) == (credit, credit, 100 - credit)
+    assert turns == [90, 100]
+
+
 def waiting_in(queue: WaitQueue, number: int, size: int = 1) -> PendingSend:
     pending = PendingSend("orders", size=size)
     pending.join(number, FOR_MEMORY, 0.0)
@@ -66,8 +75,9 @@ async def test_deallocate_grants_in_call_order_and_notifies_after_that() -> None
     await asyncio.sleep(0)
 
     def grant(queue: WaitQueue, pending: PendingSend) -> bool:
-        if not pool.try_take(pending.size):
+        if pending.size > pool.available:
             return False
+        pool.take(pending.size)
         log.append(f"appended {pending.number}")
         queue.pop().complete()
         return True

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,3 +79,22 @@ def test_a_virtual_clock_is_read_as_it_is() -> None:
         virtual = SlowCallbacks(loop.time)
         assert not virtual.is_real
         assert virtual.clock() == loop.time()
+
+
+def test_functions_that_were_slow_together_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """By their names alone, without arguments. Three of them; each once, and a partial by its function."""
+
+    class Called:
+        def __call__(self, _delivery: object) -> None:
+            pass
+
+        def __repr__(self) -> str:
+            return "secret"
+
+    time = Time()
+    own = partial(partial(print, "secret"), "bad")
+    for number, functions in enumerate(((own, own, Called()), (own, Called(), len, max))):
+        time.watch.note(f"kind {number}", 0.75, functions)
+    texts = [record.getMessage().split(" held ")[0] for record in caplog.records]
+    called = Called.__qualname__
+    assert texts == [f"kind 0 (print, {called})", f"kind 1 (print, {called}, len, ...)"]

@@ -39,7 +39,7 @@ HARD = [(Compression.GZIP, 9), (Compression.LZ4, 8), (Compression.LZ4, 17), (Com
 
 def batch(value: bytes = VALUE, headers: Any = ()) -> ProducerBatch:
     """Return a drained batch, as the encoder gets it."""
-    one = ProducerBatch(PartitionQueue(TopicRouting("orders", NO_ID), 0, 1, None), 1, None, None, credit=0, expires_at=1.0)
+    one = ProducerBatch(PartitionQueue(TopicRouting("orders", NO_ID), 0, 1, None), 1, None, None, expires_at=1.0)
     one.payload = encode_record(0, 0, b"k", value, encode_headers(headers))
     one.raw_size = len(one.payload)
     one.header = b"old"

@@ -164,7 +164,7 @@ async def a_partitioner_blocks() -> None:
 
 @row(86, _WRONG, _NAMED, "a callback blocks")
 async def a_callback_blocks() -> None:
-    await _blocked("a delivery's done callback")
+    await _blocked("a delivery's done callback (_blocked.<locals>.<lambda>, gather.<locals>._done_callback)")
 
 
 @row(86, _WRONG, _NAMED, "on_delivery_error blocks")

@@ -274,8 +274,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-full-batch-waits-for-the-linger",
         "core/partition_queues.py",
-        "            queue.is_sendable = True\n            self.ready.offer(queue)\n",
-        "            queue.is_sendable = True\n",
+        "            self.unannounced.setdefault(queue.current, None)\n            queue.is_sendable",
+        "            queue.is_sendable",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
@@ -309,8 +309,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-partition-that-cannot-be-sent-gets-more-on-the-fast-path",
         "engine/append/appender.py",
-        "        if full is not None:\n            self._leave(routing, full)\n",
-        "        if full is not None:\n            if self.room.widen(full, size):\n                return full.queue\n            self._leave(routing, full)\n",
+        "            if full is not None:\n                self._leave(routing, full)\n",
+        "            if full is not None:\n                if self.room.widen(full, size):\n"
+        "                    return self._put(full.open, key, value)\n                self._leave(routing, full)\n",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
@@ -532,8 +533,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-gathers-behind-a-late-broker-is-not-looked-at",
         "core/partition_queues.py",
-        "if not self.ready.offer(queue) and not self._linger:",
-        "if not self.ready.offer(queue) and not self._linger and self.policy.linger is not Linger.LOAD:",
+        "if not self.ready.offer(batch.queue) and not self._linger and",
+        "if not self.ready.offer(batch.queue) and not self._linger and self.policy.linger is not Linger.LOAD and",
         ("tests/core/test_partition_queues.py",),
     ),
     Mutant(
@@ -860,17 +861,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "pool-gives-what-it-has-not",
-        "engine/memory/buffer_pool.py",
-        "if size > self.available:",
-        "if size > self.size:",
-        ("tests/engine/memory/test_buffer_pool.py",),
+        "engine/append/batch_sizing.py",
+        "if credit > self._pool.available:",
+        "if credit > self._pool.size:",
+        ("tests/engine/append/test_batch_sizing.py",),
     ),
     Mutant(
         "pool-refuses-its-last-byte",
-        "engine/memory/buffer_pool.py",
-        "if size > self.available:",
-        "if size >= self.available:",
-        ("tests/engine/memory/test_buffer_pool.py",),
+        "engine/append/batch_sizing.py",
+        "if credit > self._pool.available:",
+        "if credit >= self._pool.available:",
+        ("tests/engine/append/test_batch_sizing.py",),
     ),
     Mutant(
         "pool-takes-back-more-than-it-gave",
@@ -1064,8 +1065,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "columns-overtake-the-open-batch",
         "engine/append/column_batches.py",
-        "        self._partition_queues.close(queue)\n        credit",
-        "        credit",
+        "        self._partition_queues.close(queue)\n        result",
+        "        result",
         ("tests/engine/append/test_send_columns.py",),
     ),
     Mutant(

@@ -109,14 +109,14 @@ SIMULATED: tuple[Simulated, ...] = (
         "a-cancelled-send-keeps-memory",
         "engine/append/record_accumulator.py",
         "        except BaseException:\n            self._admission.pending.release_marks()\n",
-        "        except BaseException:\n            self._pool.try_take(64)\n            self._admission.pending.release_marks()\n",
+        "        except BaseException:\n            self._pool.take(64)\n            self._admission.pending.release_marks()\n",
         profile="plain",
     ),
     Simulated(
         "what-expired-on-the-wire-keeps-its-memory",
         "engine/sender/batch_completion.py",
         "        if has_ended:\n            self._give_back(batch)\n",
-        "        if has_ended:\n            batch.hold(0)\n",
+        "        if has_ended:\n            batch.credit = 0\n",
         profile="plain",
     ),
     Simulated(
@@ -201,7 +201,7 @@ SIMULATED: tuple[Simulated, ...] = (
         "a-muted-partition-loses-its-batches",
         "core/partition_queues.py",
         "        self.close(queue)\n        self.ready.remove(queue)\n\n    def unmute",
-        "        self.close(queue)\n        for batch in queue.closed:\n            self.incomplete._roots.pop(batch, None)\n        queue.closed.clear()\n        self.ready.remove(queue)\n\n    def unmute",
+        "        self.close(queue)\n        for batch in queue.closed:\n            self.incomplete.roots.pop(batch, None)\n        queue.closed.clear()\n        self.ready.remove(queue)\n\n    def unmute",
     ),
     Simulated(
         "what-was-muted-is-drained-from-the-back",
