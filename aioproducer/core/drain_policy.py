@@ -85,7 +85,7 @@ class DrainState:
         is_budget_full: the bytes or slices since the last drain suffice for one.
         due_since: time at which this drain was scheduled, before it was put off.
         drained_at: time of the last drain that took partial batches, too.
-        batches: batches of that drain, in a burst.
+        batches: batches of that drain; without a burst, those of one request at most.
         drains: drains of the current burst since partial batches left, before this one.
         partial_at: time at which partial batches left.
         open_batches: number of open batches.

@@ -254,8 +254,10 @@ class Sender:
                 connection.in_flight_requests.release()
                 break
             is_taken = True
-            if is_single:
-                self._state.batches += len(batches)
+            # Outside a burst, brokers append many at once: they delay a burst no longer than one request of it.
+            counted = self._state.batches + len(batches)
+            if not least:
+                self._state.batches = counted if is_single else min(counted, self._policy.max_batches_in_a_burst)
             self._pass_on(node, connection, batches)
             if availability.timeout:
                 partition_queues.watch_drained(batches, self._loop.time())
