@@ -87,7 +87,7 @@ class DrainState:
         is_budget_full: the bytes or slices since the last drain suffice for one.
         due_since: time at which this drain was scheduled, before it was put off.
         drained_at: time of the last drain that took partial batches, too.
-        batches: batches of that drain, in a burst.
+        batches: batches of that drain; without a burst, those of one request at most.
         drains: drains of the current burst since partial batches left, before this one.
         partial_at: time at which partial batches left.
         partial_began: time of the first of several drains in a row in which partial batches left.
@@ -141,6 +141,14 @@ class DrainState:
                 self.partial_began = self.now
                 self.partial_left = self.open_batches if self.is_burst else 0
             self.drains, self.partial_at = 0, self.now
+
+    def count(self, batches: int, most: int, *, is_burst: bool) -> None:
+        """Count batches of a drain that takes partial ones, too.
+
+        Outside a burst, brokers append many at once: they delay a burst no longer than one request of it does, with `most` batches.
+        """
+        counted = self.batches + batches
+        self.batches = counted if is_burst else min(counted, most)
 
     @property
     def goes_on(self) -> bool:

@@ -240,7 +240,6 @@ class Sender:
         is_taken = False
         least = max(least, self._least)
         is_burst = self._state.may_be_burst
-        is_partial = is_burst and not least
         most = self._policy.max_batches_in_a_burst if is_burst else MAX_BATCHES
         while self._partition_queues.ready.get(node.broker.node_id):
             connection = node.produce.connection
@@ -253,9 +252,9 @@ class Sender:
                 break
             is_taken = True
             self._pass_on(node, connection, batches)
-            if is_partial:
-                self._state.batches += len(batches)
-                if self._policy.is_by_broker:
+            if not least:
+                self._state.count(len(batches), self._policy.max_batches_in_a_burst, is_burst=is_burst)
+                if is_burst and self._policy.is_by_broker:
                     # The burst may be over by then, and what is ready must leave all the same.
                     self.turn()
                     break
