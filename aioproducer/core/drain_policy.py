@@ -137,9 +137,10 @@ class DrainState:
         self.drains += 1
         if not least:
             self.drained_at, self.batches = self.now, 0
-            if not self.goes_on:
-                self.partial_began = self.now
-                self.partial_left = self.open_batches if self.is_burst else 0
+            if not self.is_burst:
+                self.partial_left = 0
+            elif not self.goes_on:
+                self.partial_began, self.partial_left = self.now, self.open_batches
             self.drains, self.partial_at = 0, self.now
 
     def count(self, batches: int, most: int, *, is_burst: bool) -> None:
