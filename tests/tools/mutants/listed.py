@@ -309,9 +309,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-partition-that-cannot-be-sent-gets-more-on-the-fast-path",
         "engine/append/appender.py",
-        "            if full is not None:\n                self._leave(routing, full)\n",
-        "            if full is not None:\n                if self.room.widen(full, size):\n"
-        "                    return self._put(full.open, key, value)\n                self._leave(routing, full)\n",
+        "            queue = self._sticky_behind(routing, full, size)\n",
+        "            if full is not None and self.room.widen(full, size):\n                return self._put(full.open, key, value)\n"
+        "            queue = self._sticky_behind(routing, full, size)\n",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
@@ -722,8 +722,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-late-broker-is-late-for-ever",
         "engine/sender/sender.py",
-        "                availability.drained(node_id)\n",
-        "                pass\n",
+        "            availability.drained(node_id)\n",
+        "            pass\n",
         ("tests/scenarios/test_partitioning.py",),
     ),
     Mutant(
