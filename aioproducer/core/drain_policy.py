@@ -302,7 +302,7 @@ class DrainPolicy:
 
     Attributes:
         linger: as given.
-        max_batches_in_a_burst: maximum batches of a request while some task sends without a pause; else MAX_BATCHES.
+        max_batches: maximum batches of a request: MAX_BATCHES, and by True those while some task sends without a pause.
         has_holds: whether an open batch may wait for more records. Without, no batch is checked.
         is_by_budget: whether a drain of a burst waits for several slices of the loop budget; they continue without one.
         is_by_broker: whether a drain of partial batches, in a burst, makes one request for each broker, and the next one comes when the
@@ -316,7 +316,8 @@ class DrainPolicy:
         self._frees = any(rule.frees for rule in rules)
         self._drain = [rule.drain for rule in rules if rule.drain is not None]
         self._answer = [rule.answer for rule in rules if rule.answer is not None]
-        self.max_batches_in_a_burst: int = min((rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES)
+        in_a_burst = min((rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES)
+        self.max_batches: tuple[int, int] = (MAX_BATCHES, in_a_burst)
         self.has_holds: bool = bool(self._holds)
         self.is_by_budget: bool = _full_interval in self._drain
         self.is_by_broker: bool = _broker_queue in self._drain

@@ -232,8 +232,9 @@ class PartitionQueues:
         if has_more and queue.in_flight and not queue.is_muted and queue not in self.ready.get(queue.leader, ()):
             self.availability.blocked(queue.leader, now, queue)
 
-    def watch_drained(self, batches: Iterable[ProducerBatch], now: float) -> None:
-        """Report the leaders of partitions with more batches, which wait for these."""
+    def watch_drained(self, node_id: int, batches: Iterable[ProducerBatch], now: float) -> None:
+        """Note that a broker was drained, and watch the leaders of partitions with more batches, which wait for the drained ones."""
+        self.availability.drained(node_id)
         for batch in batches:
             self.watch(batch.queue, now)
 

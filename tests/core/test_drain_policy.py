@@ -89,7 +89,7 @@ def test_what_leaves_at_an_answer(linger: Linger, is_burst: bool, is_scheduled: 
 
 @pytest.mark.parametrize("linger", Linger)
 def test_a_request_of_a_burst_takes_fewer_batches(linger: Linger) -> None:
-    assert DrainPolicy(linger).max_batches_in_a_burst == 64 < MAX_BATCHES
+    assert DrainPolicy(linger).max_batches == (MAX_BATCHES, 64)
 
 
 def test_a_drain_of_a_burst_makes_one_request_for_each_broker_if_the_broker_determines_the_next_one() -> None:
@@ -108,7 +108,7 @@ def test_a_drain_of_a_burst_makes_one_request_for_each_broker_if_the_broker_dete
         ("burst, full batches", TIME, lambda policy: policy.drain(burst()) is CLOSED, False),
         ("burst, answers", TIME, lambda policy: policy.answer(is_burst=True, is_scheduled=True) is NEVER, False),
         ("answer", LOAD, lambda policy: policy.answer(is_burst=False, is_scheduled=False) is FULL, False),
-        ("burst, requests", NONE, lambda policy: policy.max_batches_in_a_burst == 64, False),
+        ("burst, requests", NONE, lambda policy: policy.max_batches[True] == 64, False),
     ],
 )
 def test_a_table_without_a_rule_does_not_have_it(name: str, linger: Linger, before: Any, without: bool) -> None:

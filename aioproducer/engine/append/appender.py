@@ -324,25 +324,22 @@ class Appender:
         size = _plain_size(key, value)
         if size is None or size > self.room.first or self._loop_budget.must_pause():
             return None
+        put = partial(_put, self.fast_path.turn_ms, key, value)
         full = queue.current
         if full is not None and (self.room.grow(full, size) or self.room.may_grow(queue, size)):
-            return self._put(queue.open, key, value)
+            return put(queue.open)
         if key is None and routing is not None:
             queue = self._sticky_behind(routing, full, size)
             # Records with keys may have opened a batch there, which may have bytes left.
             if queue.current is not None:
-                return self._put(queue.open, key, value)
-        return self._put_in_next_batch(queue, full, size, lambda records: self._put(records, key, value))
+                return put(queue.open)
+        return self._put_in_next_batch(queue, full, size, put)
 
     def _sticky_behind(self, routing: TopicRouting, full: ProducerBatch | None, size: int) -> PartitionQueue:
         """Return the sticky partition for `size` bytes, after the batch that was full for them."""
         if full is not None:
             self._leave(routing, full)
         return self._sticky(routing, size)
-
-    def _put(self, records: Any, key: bytes | None, value: Any) -> Delivery | None:
-        delivery: Delivery | None = records.append(self.fast_path.turn_ms, key, value)
-        return delivery
 
     def _put_in_next_batch(
         self, queue: PartitionQueue, full: ProducerBatch | None, size: int, put: Callable[[Any], Delivery | None]
@@ -421,6 +418,11 @@ def _plain_size(key: object, value: object) -> int | None:
     if type(value) is not bytes or type(key) not in _PLAIN_KEYS:
         return None
     return MOST_OVERHEAD + len(value) + (len(key) if type(key) is bytes else 0)
+
+
+def _put(now_ms: int, key: bytes | None, value: bytes | None, records: Any) -> Delivery | None:
+    delivery: Delivery | None = records.append(now_ms, key, value)
+    return delivery
 
 
 def _put_many(now_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int, records: Any) -> int:

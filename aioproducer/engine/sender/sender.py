@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from aioproducer.core import produce_exchange
 from aioproducer.core.batch_state import NEXT, Event
-from aioproducer.core.drain_policy import MAX_BATCHES, DrainState, Fill, Linger
+from aioproducer.core.drain_policy import DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.produce_exchange import PartitionResponse
 from aioproducer.engine.append.batch_sizing import shrink
@@ -240,36 +240,28 @@ class Sender:
         is_taken = False
         least = max(least, self._least)
         is_burst = self._state.may_be_burst
-        most = self._policy.max_batches_in_a_burst if is_burst else MAX_BATCHES
-        while self._partition_queues.ready.get(node.broker.node_id):
+        most = self._policy.max_batches[is_burst]
+        partition_queues, node_id = self._partition_queues, node.broker.node_id
+        while partition_queues.ready.get(node_id):
             connection = node.produce.connection
             if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
                 self._wait_for(node)
                 break
-            batches = self._take(node.broker.node_id, connection, most, least)
+            batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker)
+            if partition_queues.availability.timeout:
+                partition_queues.watch_drained(node_id, batches, self._loop.time())
             if not batches:
                 connection.in_flight_requests.release()
                 break
             is_taken = True
             self._pass_on(node, connection, batches)
             if not least:
-                self._state.count(len(batches), self._policy.max_batches_in_a_burst, is_burst=is_burst)
+                self._state.count(len(batches), self._policy.max_batches[True], is_burst=is_burst)
                 if is_burst and self._policy.is_by_broker:
                     # The burst may be over by then, and what is ready must leave all the same.
                     self.turn()
                     break
         return is_taken
-
-    def _take(self, node_id: int, connection: Connection, most: int, least: Fill) -> Sequence[ProducerBatch]:
-        """Drain at most `most` batches for one request. The leaders of partitions with more batches are watched."""
-        partition_queues = self._partition_queues
-        availability = partition_queues.availability
-        if availability.timeout:
-            availability.drained(node_id)
-        batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker)
-        if availability.timeout:
-            partition_queues.watch_drained(batches, self._loop.time())
-        return batches
 
     def _pass_on(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Send drained batches, after the compressor has encoded them if a codec or an older format asks for it."""
@@ -366,8 +358,18 @@ class Sender:
 
     def _on_answer(self, node: BrokerNode, connection: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
         connection.in_flight_requests.release()
-        now = answer.at if isinstance(answer, Answer) else self._loop.time()
-        responses, led, error = self._read(node, asked, answer)
+        error: TransportError | None = None
+        responses: dict[ProducerBatch, PartitionResponse] = {}
+        led: set[ProducerBatch] = set()
+        if isinstance(answer, Answer):
+            now = answer.at
+            try:
+                responses, led = self._read(node, asked, answer)
+            except ProtocolError as malformed:
+                error = malformed
+        else:
+            now, error = self._loop.time(), answer
+        responses = responses or {batch: PartitionResponse(error) for batch in asked.values()}
         try:
             self._completions.hold()
             stale = self._end_attempts(responses, now) - led
@@ -393,26 +395,11 @@ class Sender:
             self._circuit_break_manager.ended(responses)
         return stale
 
-    def _read(
-        self, node: BrokerNode, asked: Asked, answer: Answer | TransportError
-    ) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch], TransportError | None]:
-        """Return the response for each batch, the batches of partitions with a new leader that the answer named, and why there is no answer.
+    def _read(self, node: BrokerNode, asked: Asked, answer: Answer) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
+        """Read an answer. Returns the response for each batch, and the batches of partitions with a new leader that it named.
 
         Such a leader needs no metadata request (KIP-951).
         """
-        error: TransportError
-        if isinstance(answer, Answer):
-            try:
-                return *self._read_answer(node, asked, answer), None
-            except ProtocolError as malformed:
-                error = malformed
-        else:
-            error = answer
-        return {batch: PartitionResponse(error) for batch in asked.values()}, set(), error
-
-    def _read_answer(
-        self, node: BrokerNode, asked: Asked, answer: Answer
-    ) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
         usual = produce_exchange.read_usual(asked, answer.version, answer.frame, answer.offset)
         if usual is not None:
             return usual, set()

@@ -310,7 +310,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a-partition-that-cannot-be-sent-gets-more-on-the-fast-path",
         "engine/append/appender.py",
         "            queue = self._sticky_behind(routing, full, size)\n",
-        "            if full is not None and self.room.widen(full, size):\n                return self._put(full.open, key, value)\n"
+        "            if full is not None and self.room.widen(full, size):\n                return put(full.open)\n"
         "            queue = self._sticky_behind(routing, full, size)\n",
         ("tests/scenarios/test_full_batches.py",),
     ),
@@ -721,9 +721,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-late-broker-is-late-for-ever",
-        "engine/sender/sender.py",
-        "            availability.drained(node_id)\n",
-        "            pass\n",
+        "core/partition_queues.py",
+        "        self.availability.drained(node_id)\n",
+        "",
         ("tests/scenarios/test_partitioning.py",),
     ),
     Mutant(
