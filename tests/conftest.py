@@ -6,6 +6,8 @@ Many tests run the collector, to see that nothing was left open. The objects fro
 frozen. Otherwise each pass of the collector would visit all of them, which takes 0.3 s.
 
 The variable `AIOPRODUCER_TEST_LOOP` gives every test another loop: see loops.py.
+
+Hypothesis measures no time: a busy machine takes a second for what takes a millisecond.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import canary_plugin
+import hypothesis
 import loops
 import pytest
 
@@ -57,6 +60,9 @@ SKIPPED = pytest.StashKey[list[tuple[str, str]]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SKIPPED] = []
     loops.use()
+    # on top of the profile that is in force: in CI, Hypothesis's own for that
+    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.load_profile("untimed")
     canary_plugin.use(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; and so would be the programs that tests interrupt
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,3 +110,16 @@ def test_a_closed_loop_takes_no_timer(runner: asyncio.Runner) -> None:
     runner.close()
     with pytest.raises(RuntimeError, match="closed"):
         loop.call_later(1, print)
+
+
+@pytest.mark.parametrize("least", [None, 0.1])
+def test_a_slow_step_is_a_warning_where_a_test_asks_for_it(least: float | None, caplog: pytest.LogCaptureFixture) -> None:
+    """In asyncio's debug mode."""
+    with asyncio.Runner(debug=True, loop_factory=JumpingLoop) as runner:
+        loop = loop_of(runner)
+        if least is not None:
+            loop.slow_callback_duration = least
+        loop.call_soon(loop.advance, 30)
+        runner.run(asyncio.sleep(0))
+    told = [record.getMessage().rpartition(" took ")[2] for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told == ([] if least is None else ["30.000 seconds"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both, producer_on
+from debug_mode import environment_without_debug_mode
 from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
 
 from aioproducer import Producer, Record
@@ -429,10 +429,8 @@ async def main():
 
 asyncio.run(main())
 """
-    quiet = os.environ | {"PYTHONASYNCIODEBUG": ""}  # its remarks on slow callbacks do not count
-    ended = subprocess.run(
-        [sys.executable, "-W", "always", "-c", script], capture_output=True, text=True, timeout=60, check=True, env=quiet
-    )
+    env = environment_without_debug_mode()
+    ended = subprocess.run([sys.executable, "-W", "always", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == ""
     assert ended.stderr.count("was never stopped: use `async with`") == 1
     assert ended.stderr.count("Warning: ") - ended.stderr.count("ResourceWarning: Enable tracemalloc") == 1

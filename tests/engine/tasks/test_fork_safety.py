@@ -27,6 +27,8 @@ warnings.simplefilter("always")
 warnings.filterwarnings("ignore", "This process")  # of a fork beside threads, from Python 3.12 on
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="LOG %(name)s %(message)s")
 logging.getLogger("aioproducer").setLevel(logging.WARNING)
+# in its debug mode asyncio also logs, at INFO, where a server listens, and what took 0.1 s, as it may on a busy machine
+logging.getLogger("asyncio").addFilter(lambda record: record.levelno > logging.INFO and not record.msg.startswith("Executing %s took"))
 FORKED = "the producer belongs to the process that was forked from; make one here"
 make_loop = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}[sys.argv[1]]
 
