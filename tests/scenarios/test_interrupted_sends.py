@@ -16,6 +16,7 @@ from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 
@@ -89,6 +90,58 @@ async def test_an_interrupted_send_leaves_nothing_half_done(build: Any, options:
             await asyncio.gather(*sent)
         assert cluster.values("orders").count(b"next") == (events + 1) // 2
         assert cluster.values("orders").count(b"v" * 400) >= len(sent)
+
+
+class Handler(Alarm):
+    """Calls a function in place of the exception."""
+
+    def __init__(self, events: int, handle: Callable[[], None]) -> None:
+        super().__init__(events)
+        self.handle = handle
+
+    def notice(self, frame: FrameType, event: str, _arg: object) -> None:
+        try:
+            super().notice(frame, event, _arg)
+        except KeyboardInterrupt:
+            sys.setprofile(None)
+            self.handle()
+            sys.setprofile(self.notice)
+
+
+@pytest.mark.parametrize(
+    ("options", "records", "given"),
+    [
+        ({"linger_ms": 0}, 1, {}),
+        ({"linger_ms": 5}, 1, {}),
+        ({"linger_ms": "auto", **FULL}, 3, {}),
+        ({"linger_ms": 0, **FULL}, 3, {"key": b"k", "headers": [("a", b"b")]}),
+        ({"linger_ms": 0, **FULL}, 2, {"partition": 0}),
+    ],
+    ids=["one", "one that lingers", "full batches", "with keys", "the slow path"],
+)
+@pytest.mark.parametrize("build", BUILDS)
+@jumping
+async def test_a_signal_handler_sends_within_a_send(build: Any, options: dict[str, Any], records: int, given: Any) -> None:
+    """A log handler does. Wherever that is, brokers get both records.
+
+    A second open batch of the partition failed the producer. In plain Python, a batch had a record that it did not count.
+    """
+    async with FakeCluster(memory=True, verify_records=True) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        async with producer_on(build)(**options, **cluster.client_options) as producer:
+            await producer.send_and_wait("orders", b"first")
+            sent: list[Any] = []
+            handler, events = Handler(0, lambda: None), 0
+            while handler.left <= 0:
+                events += 1
+                handler = Handler(events, lambda: sent.append(producer.send_nowait("orders", b"inner")))
+                with handler:
+                    sent.extend([producer.send_nowait("orders", b"v" * 400, **given) for _ in range(records)])
+                await asyncio.gather(*sent)
+                assert producer.buffer_available == producer.config.buffer_memory, events
+            assert events > 20
+        assert cluster.values("orders").count(b"inner") == events - 1
+        assert cluster.values("orders").count(b"v" * 400) == events * records
 
 
 def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
