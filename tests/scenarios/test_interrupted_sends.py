@@ -11,7 +11,9 @@ from builds import BUILDS, producer_on
 from scenarios.whole import jumping
 
 from aioproducer import Producer
+from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.observability.metrics_recorder import Recorder
+from aioproducer.engine.sender.sender import Sender
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
 
@@ -158,6 +160,35 @@ def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) 
             async with Producer(**cluster.client_options) as producer:
                 monkeypatch.setattr(Recorder, "answered", interrupt)
                 assert (await asyncio.wait_for(producer.send_and_wait("orders", b"value"), 1)).offset == 0
+
+    loop = JumpingLoop()
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    loop.close()
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
+@pytest.mark.parametrize(("owner", "method"), [(Admission, "go_on"), (Sender, "drain_all")], ids=["while a burst goes on", "at a drain"])
+def test_an_interrupted_drain_is_followed_by_another(monkeypatch: pytest.MonkeyPatch, linger_ms: Any, owner: Any, method: str) -> None:
+    """Ctrl-C ends the loop within a scheduled drain. Once the loop runs again, all records leave: it counted as scheduled, and none did."""
+    usual, left = getattr(owner, method), [2]
+
+    def interrupt(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        return usual(*args, **options)
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as cluster:
+            cluster.create_topic("orders")
+            async with Producer(linger_ms=linger_ms, **cluster.client_options) as producer:
+                await producer.send_and_wait("orders", b"first")
+                monkeypatch.setattr(owner, method, interrupt)
+                async with asyncio.timeout(1):
+                    await asyncio.gather(*[await producer.send("orders", b"value" * 20) for _ in range(9000)])
 
     loop = JumpingLoop()
     task = loop.create_task(main())
