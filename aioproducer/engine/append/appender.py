@@ -328,17 +328,13 @@ class Appender:
         if full is not None and (self.room.grow(full, size) or self.room.may_grow(queue, size)):
             return self._put(queue.open, key, value)
         if key is None and routing is not None:
-            queue = self._sticky_behind(routing, full, size)
+            if full is not None:
+                self._leave(routing, full)
+            queue = self._sticky(routing, size)
             # Records with keys may have opened a batch there, which may have bytes left.
             if queue.current is not None:
                 return self._put(queue.open, key, value)
         return self._put_in_next_batch(queue, full, size, lambda records: self._put(records, key, value))
-
-    def _sticky_behind(self, routing: TopicRouting, full: ProducerBatch | None, size: int) -> PartitionQueue:
-        """Return the sticky partition for `size` bytes, after the batch that was full for them."""
-        if full is not None:
-            self._leave(routing, full)
-        return self._sticky(routing, size)
 
     def _put(self, records: Any, key: bytes | None, value: Any) -> Delivery | None:
         delivery: Delivery | None = records.append(self.fast_path.turn_ms, key, value)

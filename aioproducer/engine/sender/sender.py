@@ -247,12 +247,22 @@ class Sender:
         least = max(least, self._least)
         is_burst = self._state.may_be_burst
         most = self._policy.max_batches_in_a_burst if is_burst else MAX_BATCHES
-        while self._partition_queues.ready.get(node.broker.node_id):
+        node_id, availability = node.broker.node_id, self._partition_queues.availability
+        while self._partition_queues.ready.get(node_id):
             connection = node.produce.connection
             if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
-                self._wait_for(node)
+                # The broker takes no batch now.
+                availability.blocked(node_id, self._loop.time())
+                if not self._is_closed:
+                    node.produce.request_connection()
                 break
-            batches = self._take(node.broker.node_id, connection, most, least)
+            if availability.timeout:
+                availability.drained(node_id)
+            size = self._config.max_request_size
+            batches = self._partition_queues.drain(node_id, connection, size, most, least=least, ask=self._ask_breaker)
+            if availability.timeout:
+                # The leaders of partitions with more batches are watched.
+                self._partition_queues.watch_drained(batches, self._loop.time())
             if not batches:
                 connection.in_flight_requests.release()
                 break
@@ -266,17 +276,6 @@ class Sender:
                     break
         return is_taken
 
-    def _take(self, node_id: int, connection: Connection, most: int, least: Fill) -> Sequence[ProducerBatch]:
-        """Drain at most `most` batches for one request. The leaders of partitions with more batches are watched."""
-        partition_queues = self._partition_queues
-        availability = partition_queues.availability
-        if availability.timeout:
-            availability.drained(node_id)
-        batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker)
-        if availability.timeout:
-            partition_queues.watch_drained(batches, self._loop.time())
-        return batches
-
     def _pass_on(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Send drained batches, after the compressor has encoded them if a codec or an older format asks for it."""
         if self._encodes or connection.agreed.get(_PRODUCE, 0) < FIRST_WITH_RECORD_BATCHES:
@@ -285,12 +284,6 @@ class Sender:
             self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
         else:
             self._send(node, connection, batches)
-
-    def _wait_for(self, node: BrokerNode) -> None:
-        """Note that a broker takes no batch now, and request its produce connection if there is none."""
-        self._partition_queues.availability.blocked(node.broker.node_id, self._loop.time())
-        if not self._is_closed:
-            node.produce.request_connection()
 
     def _submit(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
         """Send batches that the compressor has encoded, perhaps long after their drain.

@@ -309,9 +309,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-partition-that-cannot-be-sent-gets-more-on-the-fast-path",
         "engine/append/appender.py",
-        "            queue = self._sticky_behind(routing, full, size)\n",
+        "            if full is not None:\n                self._leave(routing, full)\n",
         "            if full is not None and self.room.widen(full, size):\n                return self._put(full.open, key, value)\n"
-        "            queue = self._sticky_behind(routing, full, size)\n",
+        "            if full is not None:\n                self._leave(routing, full)\n",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
