@@ -205,7 +205,8 @@ def _while_in_flight(in_flight: int) -> bool:
 
 def _broker_queue(state: DrainState) -> Fill:
     seconds = min(_SECONDS_A_BATCH, _MAX_SECONDS_OF_ALL / max(state.open_batches, 1))
-    if state.now - state.drained_at >= seconds * state.batches:
+    # More batches may have left than are open: those of many brokers.
+    if state.now - state.drained_at >= min(seconds * state.batches, _MAX_SECONDS_OF_ALL):
         return Fill.PARTIAL
     # A closed batch does not get fuller by waiting.
     return Fill.CLOSED if state.closed_batches else Fill.NEVER

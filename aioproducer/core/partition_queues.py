@@ -22,6 +22,9 @@
    made by calls first, and then set by assignments alone. What follows from it is noted among them (`unannounced`) and done last. What
    an exception broke off, the next send or drain does again.
 
+9. A signal handler, or an object that the garbage collector finalizes, may also send within a send: a log handler does. What it did is
+   checked after the last call before those assignments.
+
 `core.topic_updates` makes the topic routings. An open batch encodes its records: it is an `interfaces.OpenBatch`.
 It has a record when it is opened.
 """
@@ -147,6 +150,9 @@ class PartitionQueues:
     def open(self, queue: PartitionQueue, open_batch: Any, result: Any, *, now: float) -> ProducerBatch:
         """Open a batch that has its first record, and return it. It can be drained at once, or after `linger`."""
         batch = ProducerBatch(queue, self._number + 1, open_batch, result, expires_at=now + self._lifetime)
+        if queue.current is not None:
+            # Of a send within this send: rule 9.
+            self.close(queue)
         # By assignments alone: rule 8.
         self._number = batch.number
         queue.routing.used_at = now
@@ -172,7 +178,8 @@ class PartitionQueues:
                     self._on_open(batch)
             if not self.ready.offer(batch.queue) and not self._linger and opened_at is not None:
                 self.watch(batch.queue, opened_at)
-            del self.unannounced[batch]
+            # A send within this one may have announced it, too.
+            self.unannounced.pop(batch, None)
 
     def close(self, queue: PartitionQueue) -> ProducerBatch | None:
         """Close the open batch and append it to the closed batches of its queue. Returns None if there was none."""
@@ -189,7 +196,11 @@ class PartitionQueues:
         assert records is not None
         # After an exception, it returns the same again.
         payload, base_timestamp, max_timestamp = records.close()
-        size, state = len(payload), NEXT[batch.state, _CLOSE]
+        size = len(payload)
+        if batch.open is None:
+            # A send within this one has closed it: rule 9.
+            return batch
+        state = NEXT[batch.state, _CLOSE]
         # By assignments alone, and the call that puts it in its place last: rule 8.
         batch.payload, batch.base_timestamp, batch.max_timestamp = payload, base_timestamp, max_timestamp
         batch.count = records.count
@@ -200,8 +211,8 @@ class PartitionQueues:
         queue.is_sendable = False
         queue.open = self.full
         del self._filling[queue]
-        queue.closed.append(batch)
         self.ready.closed += 1
+        queue.closed.append(batch)
         self._on_close(batch)
         return batch
 

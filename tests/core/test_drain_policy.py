@@ -126,3 +126,12 @@ def test_each_rule_has_a_reason_and_one_decision() -> None:
 
 def test_both_are_named_in_logs() -> None:
     assert [str(one) for one in (*Linger, *Fill)] == ["0", "milliseconds", "auto", "partial", "full", "closed", "never"]
+
+
+def test_a_drain_to_many_brokers_delays_a_burst_no_longer_than_all_open_batches_take() -> None:
+    """One request of 64 batches to each of a hundred brokers, and a burst that then fills one partition: it waited for almost a second."""
+    state = DrainState()
+    state.is_burst, state.open_batches, state.batches, state.now = True, 1, 6400, 0.29
+    assert DrainPolicy(Linger.NONE).drain(state) is Fill.NEVER
+    state.now = 0.31
+    assert DrainPolicy(Linger.NONE).drain(state) is Fill.PARTIAL

@@ -11,11 +11,14 @@ from builds import BUILDS, producer_on
 from scenarios.whole import jumping
 
 from aioproducer import Producer
+from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.observability.metrics_recorder import Recorder
+from aioproducer.engine.sender.sender import Sender
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 
@@ -91,6 +94,58 @@ async def test_an_interrupted_send_leaves_nothing_half_done(build: Any, options:
         assert cluster.values("orders").count(b"v" * 400) >= len(sent)
 
 
+class Handler(Alarm):
+    """Calls a function in place of the exception."""
+
+    def __init__(self, events: int, handle: Callable[[], None]) -> None:
+        super().__init__(events)
+        self.handle = handle
+
+    def notice(self, frame: FrameType, event: str, _arg: object) -> None:
+        try:
+            super().notice(frame, event, _arg)
+        except KeyboardInterrupt:
+            sys.setprofile(None)
+            self.handle()
+            sys.setprofile(self.notice)
+
+
+@pytest.mark.parametrize(
+    ("options", "records", "given"),
+    [
+        ({"linger_ms": 0}, 1, {}),
+        ({"linger_ms": 5}, 1, {}),
+        ({"linger_ms": "auto", **FULL}, 3, {}),
+        ({"linger_ms": 0, **FULL}, 3, {"key": b"k", "headers": [("a", b"b")]}),
+        ({"linger_ms": 0, **FULL}, 2, {"partition": 0}),
+    ],
+    ids=["one", "one that lingers", "full batches", "with keys", "the slow path"],
+)
+@pytest.mark.parametrize("build", BUILDS)
+@jumping
+async def test_a_signal_handler_sends_within_a_send(build: Any, options: dict[str, Any], records: int, given: Any) -> None:
+    """A log handler does. Wherever that is, brokers get both records.
+
+    A second open batch of the partition failed the producer. In plain Python, a batch had a record that it did not count.
+    """
+    async with FakeCluster(memory=True, verify_records=True) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        async with producer_on(build)(**options, **cluster.client_options) as producer:
+            await producer.send_and_wait("orders", b"first")
+            sent: list[Any] = []
+            handler, events = Handler(0, lambda: None), 0
+            while handler.left <= 0:
+                events += 1
+                handler = Handler(events, lambda: sent.append(producer.send_nowait("orders", b"inner")))
+                with handler:
+                    sent.extend([producer.send_nowait("orders", b"v" * 400, **given) for _ in range(records)])
+                await asyncio.gather(*sent)
+                assert producer.buffer_available == producer.config.buffer_memory, events
+            assert events > 20
+        assert cluster.values("orders").count(b"inner") == events - 1
+        assert cluster.values("orders").count(b"v" * 400) == events * records
+
+
 def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends the loop while an answer is taken in. Once the loop runs again, the task of the acknowledged record continues."""
     answered = Recorder.answered
@@ -105,6 +160,35 @@ def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) 
             async with Producer(**cluster.client_options) as producer:
                 monkeypatch.setattr(Recorder, "answered", interrupt)
                 assert (await asyncio.wait_for(producer.send_and_wait("orders", b"value"), 1)).offset == 0
+
+    loop = JumpingLoop()
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    loop.close()
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
+@pytest.mark.parametrize(("owner", "method"), [(Admission, "go_on"), (Sender, "drain_all")], ids=["while a burst goes on", "at a drain"])
+def test_an_interrupted_drain_is_followed_by_another(monkeypatch: pytest.MonkeyPatch, linger_ms: Any, owner: Any, method: str) -> None:
+    """Ctrl-C ends the loop within a scheduled drain. Once the loop runs again, all records leave: it counted as scheduled, and none did."""
+    usual, left = getattr(owner, method), [2]
+
+    def interrupt(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        return usual(*args, **options)
+
+    async def main() -> None:
+        async with FakeCluster(memory=True) as cluster:
+            cluster.create_topic("orders")
+            async with Producer(linger_ms=linger_ms, **cluster.client_options) as producer:
+                await producer.send_and_wait("orders", b"first")
+                monkeypatch.setattr(owner, method, interrupt)
+                async with asyncio.timeout(1):
+                    await asyncio.gather(*[await producer.send("orders", b"value" * 20) for _ in range(9000)])
 
     loop = JumpingLoop()
     task = loop.create_task(main())

@@ -86,15 +86,17 @@ class MemoryRecordsBuilder:
                 return None
             self._stamp(timestamp_ms)
         try:
-            index = self.count
-            offset_delta = VARINT[index]
             value_size = len(value)
+            # Without a call behind `index`: a signal handler may send within this call (rule 9 of `core/partition_queues.py`).
             if type(key) is bytes:
                 key_size = len(key)
-                size = self._fixed + len(offset_delta) + FIELD[key_size] + FIELD[value_size]
+                index = self.count
+                # An offset delta takes FIELD[index] - index bytes.
+                size = self._fixed + FIELD[index] - index + FIELD[key_size] + FIELD[value_size]
                 key_length = VARINT[key_size]
             elif key is None:
-                size = self._fixed + len(offset_delta) + 1 + FIELD[value_size]
+                index = self.count
+                size = self._fixed + FIELD[index] - index + 1 + FIELD[value_size]
                 key = b""
                 key_length = NULL
             else:
@@ -103,7 +105,7 @@ class MemoryRecordsBuilder:
             room = self._room - FIELD[size]
             if room < 0:
                 return None
-            self._parts += (VARINT[size], self._moment, offset_delta, key_length, key, VARINT[value_size], value, b"\0")
+            self._parts += (VARINT[size], self._moment, VARINT[index], key_length, key, VARINT[value_size], value, b"\0")
         except IndexError:
             # A number is beyond the table of varints.
             return None
@@ -118,8 +120,8 @@ class MemoryRecordsBuilder:
         """Append any record; `headers` are encoded. Returns its delivery, or None: too few bytes are left."""
         if timestamp_ms is not self._timestamp:
             self._stamp(timestamp_ms)
-        moment = self._moment
-        offset_delta = varint(self.count)
+        moment, index = self._moment, self.count
+        offset_delta = varint(index)
         key_size = -1 if key is None else len(key)
         value_size = -1 if value is None else len(value)
         size = len(moment) + len(offset_delta) + field_size(key_size) + field_size(value_size) + len(headers)
@@ -127,11 +129,14 @@ class MemoryRecordsBuilder:
         if room < 0:
             return None
         parts = (varint(size), moment, offset_delta, varint(key_size), key or b"", varint(value_size), value or b"", headers)
+        if self.count != index or self._room < 0:
+            # A send within this one has appended a record, or closed the batch.
+            return self.append_record(timestamp_ms, key, value, headers)
         # By assignments alone: a signal handler's exception in between would leave a damaged batch.
         self._parts += parts
         self._room = room
-        self.count += 1
-        return make_delivery(self.result, self.count - 1)
+        self.count = index + 1
+        return make_delivery(self.result, index)
 
     def append_many(self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int) -> int:
         """Append the records from `first` on, as many as fit. Returns their number; 0: too few bytes are left.
@@ -163,6 +168,9 @@ class MemoryRecordsBuilder:
         block[4::PARTS] = some_keys[:count] if some_keys is not None else [b""] * count
         block[5::PARTS] = value_lengths
         block[6::PARTS] = some[:count]
+        if self.count != index or self._room < 0:
+            # As in `append_record`.
+            return self.append_many(timestamp_ms, keys, values, first)
         self._parts += block
         self._room -= size
         self.count = index + count
@@ -199,11 +207,14 @@ class MemoryRecordsBuilder:
             return self._closed
         if self._room < 0:
             raise ValueError(CLOSED)
-        parts, result, base = self._parts, self.result, self._base_timestamp
+        parts, result, base, count = self._parts, self.result, self._base_timestamp, self.count
         moments = self._moment if self._is_even else compact(parts[1::PARTS])
         closed = b"".join(parts), base, base if moments == NO_DELTA else base + latest(moments)
-        result.count = self.count
-        result.record_sizes = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), moments)
+        sizes = (compact(parts[3::PARTS]), compact(parts[5::PARTS]), moments)
+        if self.count != count or self._closed is not None:
+            # As in `append_record`.
+            return self.close()
+        result.count, result.record_sizes = count, sizes
         # By assignments alone, as in `append_record`.
         self._closed = closed
         self._parts = []

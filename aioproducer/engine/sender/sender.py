@@ -130,42 +130,48 @@ class Sender:
 
     def on_turn(self) -> None:
         """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
-        now = self._loop.time()
-        if self._partition_queues.unannounced:
-            self._partition_queues.announce()
-        state = self._state
-        # An iteration that puts the drain off schedules the next one.
-        since = max(self._schedule.due_since, state.now)
-        state.now = now
-        state.is_burst = bool(self._continuing)
-        # How full a batch must be to leave in this drain.
-        least = Fill.PARTIAL
-        if state.is_burst:
-            state.is_budget_full = self._loop_budget.is_full
-            state.due_since = self._schedule.due_since
-            state.open_batches = self._partition_queues.filling
-            state.closed_batches = self._partition_queues.ready.closed
-            least = self._policy.drain(state)
-        if least is Fill.NEVER:
-            self._admission.go_on()
-            # The woken tasks send before that call.
-            self._schedule.put_off()
-            return
-        self._schedule.begin(now)
-        self._least = least
-        state.note(least)
-        is_taken = self.drain_all()
-        if not least:
-            state.partial_left -= state.batches
-        self._serve_waiting(is_taken=is_taken)
-        # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
-        if least:
+        try:
+            now = self._loop.time()
+            if self._partition_queues.unannounced:
+                self._partition_queues.announce()
+            state = self._state
+            # An iteration that puts the drain off schedules the next one.
+            since = max(self._schedule.due_since, state.now)
+            state.now = now
+            state.is_burst = bool(self._continuing)
+            # How full a batch must be to leave in this drain.
+            least = Fill.PARTIAL
+            if state.is_burst:
+                state.is_budget_full = self._loop_budget.is_full
+                state.due_since = self._schedule.due_since
+                state.open_batches = self._partition_queues.filling
+                state.closed_batches = self._partition_queues.ready.closed
+                least = self._policy.drain(state)
+            if least is Fill.NEVER:
+                self._admission.go_on()
+                # The woken tasks send before that call.
+                self._schedule.put_off()
+                return
+            self._schedule.begin(now)
+            self._least = least
+            state.note(least)
+            is_taken = self.drain_all()
+            if not least:
+                state.partial_left -= state.batches
+            self._serve_waiting(is_taken=is_taken)
+            # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
+            if least:
+                self.turn()
+            self._check_waking()
+            # All batches have the same lifetime, so no new batch expires before the older ones.
+            if self._expiry.timer is None:
+                self._expiry.check()
+            self._recorder.turned(now, now - since)
+        except (KeyboardInterrupt, SystemExit):
+            # It may count as scheduled, and then no other drain would ever come. Two are harmless.
+            self._schedule.begin(self._loop.time())
             self.turn()
-        self._check_waking()
-        # All batches have the same lifetime, so no new batch expires before the older ones.
-        if self._expiry.timer is None:
-            self._expiry.check()
-        self._recorder.turned(now, now - since)
+            raise
 
     def _serve_waiting(self, *, is_taken: bool) -> None:
         """Serve the pending sends after a drain; `is_taken`: it took a batch."""

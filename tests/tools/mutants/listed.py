@@ -50,7 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-loop-of-sends-makes-a-request-each-go",
         "core/drain_policy.py",
-        "state.now - state.drained_at >= seconds * state.batches",
+        "state.now - state.drained_at >= min(seconds * state.batches, _MAX_SECONDS_OF_ALL)",
         "True",
         ("tests/scenarios/test_busy_loops.py",),
     ),
