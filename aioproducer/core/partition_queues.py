@@ -31,8 +31,8 @@ It has a record when it is opened.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "ReadyPartitions", "TopicRouting"]
 
-# Partition queues that one drain checks at most, by `Fill`. The next drain continues after them.
-_LOOKS: Final = (sys.maxsize, 256, 256, 0)
+# Partition queues among which one drain looks at most for full or closed batches.
+_LOOKS: Final = 1024
 # The part of its lifetime in which a sendable batch accepts records.
 _FRESH: Final = 1 / 16
 # Looked up once: every batch passes through them.
@@ -290,21 +290,18 @@ class PartitionQueues:
         """Return the batches of one request to `node_id` over `connection`: at most one of each partition.
 
         Their payloads have at most `limit` bytes together, unless the first alone is larger. There are at most `most` of them.
-        Batches that are less than `least` stay open. With a `least` above PARTIAL, at most 256 partitions are checked. The returned
-        batches are in the state ENCODING and count as in flight. `ask` is called with each batch before it is drained. It returns 0, or the
+        Batches that are less than `least` stay open, and their partitions keep their places. With a `least` above PARTIAL, at most 1,024
+        partitions are checked: those that have waited longest. The returned batches are in the state ENCODING and count as in flight. `ask` is called with each batch before it is drained. It returns 0, or the
         time until which the partition is skipped.
         """
         ready = self.ready[node_id]
         batches: list[ProducerBatch] = []
         size = 0
-        looks = min(len(ready), _LOOKS[least])
+        looks = ready_with(least, ready) if least else len(ready)
         # `ready` may be empty sooner: `ask` may have muted other partitions.
         while looks and ready and len(batches) != most:
             looks -= 1
             queue, _ = ready.popitem(last=False)
-            if not queue.closed and least > queue.is_sendable:
-                ready[queue] = None
-                continue
             if self._is_passed_over(queue, connection):
                 continue
             batch = self._first(queue)
@@ -397,6 +394,14 @@ class PartitionQueues:
         queue.retry_at = 0.0
         queue.one_at_a_time |= is_trial
         self.ready.offer(queue)
+
+
+def ready_with(least: Fill, ready: OrderedDict[PartitionQueue, None]) -> int:
+    """Move the partitions with a batch of `least` or more before the others, in their order. Returns their number."""
+    found = [queue for queue in islice(ready, _LOOKS) if queue.closed or queue.is_sendable >= least]
+    for queue in reversed(found):
+        ready.move_to_end(queue, last=False)
+    return len(found)
 
 
 class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):

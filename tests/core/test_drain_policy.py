@@ -42,11 +42,11 @@ def test_whether_an_open_batch_waits(linger: Linger, in_flight: int, is_short: b
     ("linger", "state", "least"),
     [
         pytest.param(NONE, {}, PARTIAL, id="broker queue: while no slot was free, each iteration drains"),
-        pytest.param(NONE, {"now": 0.0008, "batches": 6}, NEVER, id="broker queue: a drain comes after the time of the last one's batches"),
+        pytest.param(NONE, {"now": 0.0007, "batches": 6}, NEVER, id="broker queue: a drain comes after the time of the last one's batches"),
         pytest.param(NONE, {"now": 0.001, "batches": 6}, PARTIAL, id="broker queue: then every batch leaves"),
         pytest.param(NONE, {"now": 0.0019, "batches": 64, "open_batches": 10_000}, NEVER, id="broker queue: 0.3 s for all open batches"),
         pytest.param(NONE, {"now": 0.002, "batches": 64, "open_batches": 10_000}, PARTIAL, id="broker queue: at most"),
-        pytest.param(NONE, {"now": 0.0008, "batches": 6, "closed_batches": 1}, CLOSED, id="broker queue: a closed batch does not wait"),
+        pytest.param(NONE, {"now": 0.0007, "batches": 6, "closed_batches": 1}, CLOSED, id="broker queue: a closed batch does not wait"),
         pytest.param(NONE, {"open_batches": 10_000, "is_budget_full": False}, PARTIAL, id="0: however many batches are open"),
         pytest.param(TIME, {"now": 0.0079, "is_budget_full": False}, NEVER, id="burst interval: a drain takes several slices"),
         pytest.param(LOAD, {"now": 9.0, "due_since": 8.993, "is_budget_full": False}, NEVER, id="burst interval: by load, too"),
