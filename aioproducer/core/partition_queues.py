@@ -149,12 +149,12 @@ class PartitionQueues:
 
     def open(self, queue: PartitionQueue, open_batch: Any, result: Any, *, now: float) -> ProducerBatch:
         """Open a batch that has its first record, and return it. It can be drained at once, or after `linger`."""
-        batch = ProducerBatch(queue, self._number + 1, open_batch, result, expires_at=now + self._lifetime)
+        batch = ProducerBatch(queue, self._number, open_batch, result, expires_at=now + self._lifetime)
         if queue.current is not None:
             # Of a send within this send: rule 9.
             self.close(queue)
         # By assignments alone: rule 8.
-        self._number = batch.number
+        self._number = batch.number = self._number + 1
         queue.routing.used_at = now
         self.incomplete.roots[batch] = None
         self._filling[queue] = None
@@ -291,13 +291,13 @@ class PartitionQueues:
 
         Their payloads have at most `limit` bytes together, unless the first alone is larger. There are at most `most` of them.
         Batches that are less than `least` stay open, and their partitions keep their places. With a `least` above PARTIAL, at most 1,024
-        partitions are checked: those that have waited longest. The returned batches are in the state ENCODING and count as in flight. `ask` is called with each batch before it is drained. It returns 0, or the
-        time until which the partition is skipped.
+        partitions are checked: those that have waited longest. The returned batches are in the state ENCODING and count as in flight.
+        `ask` is called with each batch before it is drained. It returns 0, or the time until which the partition is skipped.
         """
         ready = self.ready[node_id]
         batches: list[ProducerBatch] = []
         size = 0
-        looks = ready_with(least, ready) if least else len(ready)
+        looks = _bring_forward(ready, least) if least else len(ready)
         # `ready` may be empty sooner: `ask` may have muted other partitions.
         while looks and ready and len(batches) != most:
             looks -= 1
@@ -396,7 +396,7 @@ class PartitionQueues:
         self.ready.offer(queue)
 
 
-def ready_with(least: Fill, ready: OrderedDict[PartitionQueue, None]) -> int:
+def _bring_forward(ready: OrderedDict[PartitionQueue, None], least: Fill) -> int:
     """Move the partitions with a batch of `least` or more before the others, in their order. Returns their number."""
     found = [queue for queue in islice(ready, _LOOKS) if queue.closed or queue.is_sendable >= least]
     for queue in reversed(found):
@@ -412,7 +412,7 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
         idempotence: has the producer id, without which no batch is drained.
 
     Attributes:
-        closed: number of closed batches of all partitions that are not drained yet. `PartitionQueues` counts them.
+        closed: number of closed batches of all partitions that are not drained yet. `PartitionQueues` and `ProduceAttempts` count them.
         memory_is_short: memory is short, or the producer closes: no partial batch lingers. `PartitionQueues` sets it.
     """
 
@@ -428,10 +428,6 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
     def __missing__(self, node_id: int) -> OrderedDict[PartitionQueue, None]:
         queues = self[node_id] = OrderedDict()
         return queues
-
-    def count_closed(self, more: int) -> None:
-        """Count `more` batches that attempts have put back; below 0: batches that ended before their drain."""
-        self.closed += more
 
     def may_be_drained(self, queue: PartitionQueue) -> bool:
         """Return whether a partition has a batch that may be drained now, over the connection of its in-flight batches."""

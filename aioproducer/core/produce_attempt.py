@@ -124,7 +124,7 @@ class ProduceAttempts:
             queue.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
         if batch.state is State.READY:
             queue.closed.remove(batch)
-            self._ready.count_closed(-1)
+            self._ready.closed -= 1
         batch.state = NEXT[batch.state, Event.FAIL]
         self._ready.check(queue)
         self._incomplete.end(batch)
@@ -177,6 +177,6 @@ class ProduceAttempts:
         while at < len(closed) and closed[at].place < batches[0].place:
             at += 1
         closed[at:at] = batches
-        self._ready.count_closed(len(batches))
+        self._ready.closed += len(batches)
         queue.one_at_a_time = True
         self._ready.remove(queue)

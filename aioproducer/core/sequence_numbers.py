@@ -219,9 +219,7 @@ class SequenceNumbers:
         if not self._is_ours(batch):
             return
         self._remove(batch)
-        last = batch.sequence + batch.count - 1
-        if last > self.acked:  # noqa: PLR1730  (`max` takes as long as all the rest)
-            self.acked = last
+        self.acked = max(self.acked, batch.sequence + batch.count - 1)
         if self.acked >= self.gap:
             self.gap = _NOTHING
             self.strays = False

@@ -17,13 +17,13 @@ from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues, ReadyPartitions
 from aioproducer.core.partitioner import murmur2
 from aioproducer.core.produce_attempt import ProduceAttempts
+from aioproducer.core.producer_batch import ProducerBatch
 from aioproducer.core.sequence_numbers import Idempotence
 from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
     from aioproducer.core.metadata.cluster_metadata import TopicView
-    from aioproducer.core.producer_batch import ProducerBatch
 
 
 def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:
@@ -241,6 +241,24 @@ def test_one_batch_of_a_partition_in_a_request() -> None:
         rules.close(queue)
     assert [sent(rules, 1) for _ in range(4)] == [[batches[0]], [batches[1]], [batches[2]], []]
     assert queue.in_flight == 3
+
+
+def test_a_batch_that_is_opened_within_an_opening_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler sends to the partition while its batch is made (rule 9): both batches have their own place."""
+    rules, (queue,) = partition_queues(1)
+    inner = []
+
+    def made(*arguments: Any, **options: Any) -> ProducerBatch:
+        batch = ProducerBatch(*arguments, **options)
+        if not inner:
+            inner.append(batch)
+            inner[0] = put(rules, queue, 1)
+        return batch
+
+    monkeypatch.setattr("aioproducer.core.partition_queues.ProducerBatch", made)
+    outer = put(rules, queue, 2)
+    assert inner[0].place < outer.place
+    assert [sent(rules, 1), sent(rules, 1)] == [inner, [outer]]
 
 
 def test_partitions_take_turns() -> None:

@@ -18,7 +18,7 @@ from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from types import FrameType
 
 
@@ -146,6 +146,16 @@ async def test_a_signal_handler_sends_within_a_send(build: Any, options: dict[st
         assert cluster.values("orders").count(b"v" * 400) == events * records
 
 
+def run_on_after_ctrl_c(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine whose loop Ctrl-C ends once, and run the loop again until the coroutine has ended."""
+    loop = JumpingLoop()
+    task = loop.create_task(main)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    loop.close()
+
+
 def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends the loop while an answer is taken in. Once the loop runs again, the task of the acknowledged record continues."""
     answered = Recorder.answered
@@ -161,12 +171,7 @@ def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) 
                 monkeypatch.setattr(Recorder, "answered", interrupt)
                 assert (await asyncio.wait_for(producer.send_and_wait("orders", b"value"), 1)).offset == 0
 
-    loop = JumpingLoop()
-    task = loop.create_task(main())
-    with pytest.raises(KeyboardInterrupt):
-        loop.run_until_complete(task)
-    loop.run_until_complete(task)
-    loop.close()
+    run_on_after_ctrl_c(main())
 
 
 @pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
@@ -190,9 +195,4 @@ def test_an_interrupted_drain_is_followed_by_another(monkeypatch: pytest.MonkeyP
                 async with asyncio.timeout(1):
                     await asyncio.gather(*[await producer.send("orders", b"value" * 20) for _ in range(9000)])
 
-    loop = JumpingLoop()
-    task = loop.create_task(main())
-    with pytest.raises(KeyboardInterrupt):
-        loop.run_until_complete(task)
-    loop.run_until_complete(task)
-    loop.close()
+    run_on_after_ctrl_c(main())

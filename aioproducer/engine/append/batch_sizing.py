@@ -123,11 +123,8 @@ class BatchSizing:
         Returns None if memory is short, or the partition must not have more.
         While memory is short, the batch opens with as many bytes as the last one of its partition took, if there are so many.
         """
-        if self._thrift:
-            return self._open_thriftily(queue, now_ms, size, put)
-        return self._open(queue, now_ms, max(size, self.first), put)
-
-    def _open_thriftily(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T]) -> T | None:
+        if not self._thrift:
+            return self._open(queue, now_ms, max(size, self.first), put)
         self._thrift -= 1
         least = max(size, self._least)
         usual = min(queue.filled, self.limit)
@@ -137,16 +134,14 @@ class BatchSizing:
     def open_wide(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T], *, behind: bool) -> T | None:
         """Open a batch with all its bytes at once, because growth in steps copies records. Returns None as `open` does.
 
-        That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it. `size` is at most `first`.
+        That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it.
         """
         if behind or (not self._thrift and self._pool.available >= self._plenty):
             room = self.of(queue.topic)
             outcome = self._open(queue, now_ms, room, put, ahead=0 if behind else room - self.first)
             if outcome is not None:
                 return outcome
-        if self._thrift:
-            return self._open_thriftily(queue, now_ms, size, put)
-        return self._open(queue, now_ms, self.first, put)
+        return self.open(queue, now_ms, size, put)
 
     def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T]) -> T:
         """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`). Returns what `put` returns."""

@@ -476,7 +476,7 @@ def _deltas(moments: Column, count: int) -> Sequence[int]:
 
 def _numbers(lengths: Column, count: int) -> Sequence[int]:
     if isinstance(lengths, bytes):
-        return _equal(lengths, count if count > _EQUAL else _EQUAL)  # noqa: FURB136  (`max` takes longer)
+        return _equal(lengths, max(count, _EQUAL))
     if isinstance(lengths, array):
         return lengths
     return tuple(map(_decoded, lengths))
