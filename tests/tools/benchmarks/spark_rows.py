@@ -27,6 +27,10 @@ class Way:
     format: str
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    @property
+    def is_to_kafka(self) -> bool:
+        return self.format not in {"noop", "dropping"}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bar:
@@ -71,13 +75,14 @@ _TUNED: Final = {"kafka.linger.ms": "5", "kafka.batch.size": str(128 * 1024)}
 # The largest number: Spark then does not measure the Arrow batch before each row.
 _UNMEASURED: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
 _ONCE: Final = Way(ONCE, "aioproducer", {"delivery": "exactly_once"})
+_DROPPING: Final = Way(DROPPING, "dropping")
 
 ROWS: Final[Mapping[str, Row]] = {
     row.name: row
     for row in (
-        Row(name="kv", ways=(*ways(), _ONCE), bars=(Bar(OURS, JVM, 2.0, 1.0), Bar(ONCE, OURS, 0.8))),
+        Row(name="kv", ways=(*ways(), _ONCE, _DROPPING), bars=(Bar(OURS, JVM, 2.0, 1.0), Bar(ONCE, OURS, 0.8))),
         Row(name="kv5", rows=5 * _MILLION, ways=ways(), bars=(Bar(OURS, JVM, 1.2, 1.0),)),
-        Row(name="headers", columns="key, value, headers", ways=ways(), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
+        Row(name="headers", columns="key, value, headers", ways=(*ways(), _DROPPING), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
         Row(name="unmeasured", columns="key, value, headers", ways=ways(), conf=_UNMEASURED),
         Row(name="zstd", ways=ways(compression_type="zstd"), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
         Row(name="uncached", is_cached=False, ways=(Way(NOOP, "noop"), *ways())),
@@ -85,5 +90,5 @@ ROWS: Final[Mapping[str, Row]] = {
     )
 }
 
-SMALL: Final = (Way(NOOP, "noop"), Way(JVM, "kafka"), Way(DROPPING, "dropping"), Way(OURS, "aioproducer"), _ONCE)
+SMALL: Final = (Way(NOOP, "noop"), Way(JVM, "kafka"), _DROPPING, Way(OURS, "aioproducer"), _ONCE)
 """The sinks of the small micro-batches."""

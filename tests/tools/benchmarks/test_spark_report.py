@@ -16,8 +16,8 @@ def measure(row: str, way: str, seconds: float, cpu: float = 1.0) -> Measure:
 
 def measures(row: str, ours: float, cpu: float = 1.0) -> list[Measure]:
     """Two rounds, the second of them at half the speed for both."""
-    once = [measure(row, ONCE, ours * slow) for slow in (1, 2)]
-    return [measure(row, JVM, 1.0), measure(row, OURS, ours, cpu), measure(row, JVM, 2.0), measure(row, OURS, ours * 2, cpu), *once]
+    others = [measure(row, way, ours * slow) for way in (ONCE, DROPPING) for slow in (1, 2)]
+    return [measure(row, JVM, 1.0), measure(row, OURS, ours, cpu), measure(row, JVM, 2.0), measure(row, OURS, ours * 2, cpu), *others]
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,16 @@ def test_the_worst_round_has_a_bar() -> None:
     assert all(verdict.is_met for verdict in verdicts([ROWS["zstd"]], some))
     some[1] = dataclasses.replace(some[1], seconds=1.1)
     assert not all(verdict.is_met for verdict in verdicts([ROWS["zstd"]], some))
+
+
+def test_warm_rounds() -> None:
+    """They are those from the third on: a new JVM compiles its sink in the first two."""
+    some = [measure("tuned", way, seconds) for seconds in (3.0, 3.0, 1.5, 1.4, 1.6) for way in (JVM, OURS)]
+    ours = [dataclasses.replace(one, seconds=1.0) if one.way == OURS else one for one in some]
+    [verdict] = verdicts([ROWS["tuned"]], ours)
+    assert (verdict.median, verdict.warm) == (pytest.approx(1.6), pytest.approx(1.5))
+    [short] = verdicts([ROWS["tuned"]], ours[:4])
+    assert short.warm == short.median == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(("ours", "once", "is_met"), [(250.0, 380.0, True), (251.0, 380.0, False), (250.0, 381.0, False)])

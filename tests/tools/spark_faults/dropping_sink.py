@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,20 +19,34 @@ class DroppingSink(DataSource):
     def name(cls) -> str:
         return "dropping"
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> DroppingWriter:  # noqa: N802  Spark's name
+    def writer(self, schema: Any, overwrite: bool) -> DroppingWriter:
         return DroppingWriter()
 
+    def streamWriter(self, schema: Any, overwrite: bool) -> DroppingStreamWriter:  # noqa: N802  Spark's name
+        return DroppingStreamWriter()
 
-class DroppingWriter(DataSourceStreamArrowWriter):
+
+class DroppingWriter(DataSourceArrowWriter):
     """Reads each Arrow batch, and nothing else."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
+        return read(iterator)
+
+
+class DroppingStreamWriter(DataSourceStreamArrowWriter):
+    """Does the same in a query."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return read(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing."""
+
+
+def read(batches: Iterator[Any]) -> WriterCommitMessage:
+    for _ in batches:
+        pass
+    return WriterCommitMessage()
