@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_BATCHES", "RULES", "DrainPolicy", "DrainState", "Fill", "Linger", "Rule"]
 
-# Seconds of a drain interval in a burst: four slices of 2 ms. A task that computes for long between its sends makes longer slices. Its
-# intervals are full by this time, or the records of all tasks would wait for four of its records.
-_SECONDS_OF_AN_INTERVAL: Final = 0.008
-# In a burst, all but the last of this many drains send only closed batches. The last one sends full batches, too.
-_FULL_EVERY: Final = 4
-# Drains of a burst until partial batches leave, a few ms; or as many times `_SECONDS_OF_AN_INTERVAL`, if the drains take longer.
-_PARTIAL_EVERY: Final = 8
-# Open batches that take about as long to send as an event-loop iteration lasts. With hundreds, each would leave with a record or
-# two.
-_OPEN_BATCHES_OF_A_DRAIN: Final = 16
+# Maximum seconds between two drains of a burst, and between two that take full batches. A loop that only sends 100 bytes makes a drain
+# interval of 128 KiB in 0.5 ms, and six partitions grow by as much in this time. With 8 ms for the one and 32 for the other, such a loop
+# had the same rate, and one that computes 1 to 10 us between its sends waited two to three times as long.
+_SECONDS_OF_FULL: Final = 0.003
+# Seconds without a partial batch in a burst, at least and for each open batch. With hundreds, each would leave with a record or two.
+_MIN_SECONDS_WITHOUT_PARTIAL: Final = 0.004
+_SECONDS_AN_OPEN_BATCH: Final = 0.00025
 # Seconds between two drains of a burst, for each batch. To make and answer a batch takes some 30 us here, and as much at its
 # broker. Measured on a broker beside the client, with 6 and 500 partitions and 2,000 topics. With twice this value, a loop that
 # computes 5 us a record waits twice as long as with aiokafka. Without it, 500 partitions have a third of the rate.
@@ -88,7 +85,7 @@ class DrainState:
         due_since: time at which this drain was scheduled, before it was put off.
         drained_at: time of the last drain that took partial batches, too.
         batches: batches of that drain; without a burst, those of one request at most.
-        drains: drains of the current burst since partial batches left, before this one.
+        full_at: time at which full batches left.
         partial_at: time at which partial batches left.
         partial_began: time of the first of several drains in a row in which partial batches left.
         partial_left: batches that were open at that time and have not left.
@@ -101,8 +98,8 @@ class DrainState:
         "batches",
         "closed_batches",
         "drained_at",
-        "drains",
         "due_since",
+        "full_at",
         "is_budget_full",
         "is_burst",
         "now",
@@ -120,7 +117,7 @@ class DrainState:
         self.due_since: float = 0.0
         self.drained_at: float = 0.0
         self.batches: int = 0
-        self.drains: int = 0
+        self.full_at: float = 0.0
         self.partial_at: float = 0.0
         self.partial_began: float = 0.0
         self.partial_left: int = 0
@@ -134,14 +131,15 @@ class DrainState:
 
     def note(self, least: Fill) -> None:
         """Note that a drain begins in which the batches leave that are not less than `least`."""
-        self.drains += 1
+        if least <= Fill.FULL:
+            self.full_at = self.now
         if not least:
             self.drained_at, self.batches = self.now, 0
             if not self.is_burst:
                 self.partial_left = 0
             elif not self.goes_on:
                 self.partial_began, self.partial_left = self.now, self.open_batches
-            self.drains, self.partial_at = 0, self.now
+            self.partial_at = self.now
 
     def count(self, batches: int, most: int, *, is_burst: bool) -> None:
         """Count batches of a drain that takes partial ones, too.
@@ -189,10 +187,8 @@ def _waits_for_partial(state: DrainState) -> bool:
     """Return whether partial batches still wait in this burst."""
     if state.goes_on:
         return False
-    drains = max(_PARTIAL_EVERY, state.open_batches // _OPEN_BATCHES_OF_A_DRAIN)
-    seconds = min(drains * _SECONDS_OF_AN_INTERVAL, _MAX_SECONDS_WITHOUT_PARTIAL)
-    # With hundreds, drains follow each other at once while the batches are opened again: their number does not show that these are full.
-    return state.now - state.partial_at < seconds and (drains > _PARTIAL_EVERY or bool((state.drains + 1) % drains))
+    seconds = max(state.open_batches * _SECONDS_AN_OPEN_BATCH, _MIN_SECONDS_WITHOUT_PARTIAL)
+    return state.now - state.partial_at < min(seconds, _MAX_SECONDS_WITHOUT_PARTIAL)
 
 
 def _always(_in_flight: int) -> bool:
@@ -213,7 +209,7 @@ def _broker_queue(state: DrainState) -> Fill:
 
 
 def _full_interval(state: DrainState) -> Fill:
-    is_full = state.is_budget_full or state.now - state.due_since >= _SECONDS_OF_AN_INTERVAL
+    is_full = state.is_budget_full or state.now - state.due_since >= _SECONDS_OF_FULL
     return Fill.PARTIAL if is_full else Fill.NEVER
 
 
@@ -222,7 +218,8 @@ def _partial_batches(state: DrainState) -> Fill:
 
 
 def _full_batches(state: DrainState) -> Fill:
-    return Fill.CLOSED if _waits_for_partial(state) and (state.drains + 1) % _FULL_EVERY else Fill.PARTIAL
+    is_recent = state.now - state.full_at < _SECONDS_OF_FULL
+    return Fill.CLOSED if is_recent and _waits_for_partial(state) else Fill.PARTIAL
 
 
 def _scheduled_drain(is_in_scheduled_burst: bool) -> Fill:  # noqa: FBT001  (the table calls it)

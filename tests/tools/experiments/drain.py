@@ -1,8 +1,8 @@
 """Leaves out each rule of `aioproducer.core.drain_policy`, one at a time, and measures what changes, on one real Kafka.
 
-Two loads, for each kind of `linger_ms` and for few and many partitions. In `loop`, one task sends without a pause: a burst. In `crowd`,
-many tasks each wait for the acknowledgement of their record before they send the next one. `memory` is `loop` with a small
-`buffer_memory`, for the rule of that name alone.
+Three loads, for each kind of `linger_ms` and for few and many partitions. In `loop`, one task sends without a pause: a burst. In `busy`,
+it computes before each send. In `crowd`, many tasks each wait for the acknowledgement of their record before they send the next one.
+`memory` is `loop` with a small `buffer_memory`, for the rule of that name alone.
 
 All runs of a round are beside each other, and each figure is compared with the whole table's in that round.
 """
@@ -35,6 +35,10 @@ _PARTITIONS: Final = (6, 500)
 _LINGERS: Final[Mapping[Linger, Any]] = {Linger.NONE: 0, Linger.TIME: 5, Linger.LOAD: "auto"}
 _VALUE: Final = bytes(100)
 _TASKS: Final = 500
+# Turns of an empty loop before each send: some 5 us.
+_COMPUTES: Final = 200
+# A run of them takes a second, too, with this part of the records.
+_SLOWER: Final = 4
 _SHORT_MEMORY: Final = 2**20
 _MEMORY: Final = "memory"
 _ENOUGH: Final = 0.05
@@ -42,7 +46,7 @@ _ENOUGH: Final = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """Holds the size of an experiment: rounds, and the records of one run."""
+    """Holds the size of an experiment: rounds, and the records of one run of a loop. Other loads have fewer."""
 
     rounds: int
     records: int
@@ -80,7 +84,7 @@ def without(rule: str) -> Iterator[None]:
 def cells() -> list[Cell]:
     """Return the runs of a round: the whole table first, then without each rule that applies."""
     made = []
-    for linger, partitions, load in itertools.product(Linger, _PARTITIONS, ("loop", "crowd", _MEMORY)):
+    for linger, partitions, load in itertools.product(Linger, _PARTITIONS, ("loop", "busy", "crowd", _MEMORY)):
         names = [row.name for row in RULES if linger in row.lingers and (load != _MEMORY or row.name == _MEMORY)]
         made += [Cell(name, linger, partitions, load) for name in (_WHOLE, *names) if names]
     return made
@@ -88,7 +92,7 @@ def cells() -> list[Cell]:
 
 async def run(quick: bool) -> Result:
     """Run all rounds."""
-    return await run_for(Size(1, 2_000) if quick else Size(5, 40_000))
+    return await run_for(Size(1, 2_000) if quick else Size(5, 200_000))
 
 
 async def run_for(size: Size) -> Result:
@@ -110,8 +114,9 @@ def result_of(size: Size, rounds: Sequence[Mapping[Cell, Figures]]) -> Result:
         rows=rows,
         text=(
             f"What changes without a rule: medians of {size.rounds} rounds, each figure divided by that of the whole table in its round; "
-            f"{size.records:,} records of {len(_VALUE)} bytes a run, keys that reach all partitions, uvloop where it is installed, one "
-            f"broker beside the client. `loop`: one task sends without a pause; `crowd`: {_TASKS} tasks that wait for each record; "
+            f"{size.records:,} records of {len(_VALUE)} bytes a run of `loop`, and a quarter of the others; keys that reach all partitions, "
+            "uvloop where it is installed, one broker beside the client. `loop`: one task sends without a pause; `busy`: it computes some 5 us "
+            f"before each send; `crowd`: {_TASKS} tasks that wait for each record; "
             f"`memory`: `loop` with `buffer_memory` of {_SHORT_MEMORY // 2**20} MiB. A rate below 1.00, or a CPU, p50 or p99 above it, "
             "is what the rule is for; the opposite is what it costs."
         ),
@@ -128,6 +133,7 @@ async def _measure(servers: str, cell: Cell, records: int) -> Figures:
     with without(cell.rule):
         async with Producer(bootstrap_servers=servers, **options) as producer:
             send = partial(_LOADS[cell.load], producer, f"drain-{cell.partitions}", keys)
+            records //= 1 if cell.load == "loop" else _SLOWER
             await send(min(records // 5, 10_000))
             began, cpu = time.perf_counter(), time.process_time()
             latencies = await send(records)
@@ -136,7 +142,7 @@ async def _measure(servers: str, cell: Cell, records: int) -> Figures:
     return Figures(records / seconds, cpu / records, hundredths[49], hundredths[98])
 
 
-async def _loop(producer: Producer[bytes, bytes], topic: str, keys: Sequence[bytes], records: int) -> list[float]:
+async def _loop(producer: Producer[bytes, bytes], topic: str, keys: Sequence[bytes], records: int, *, turns: int = 0) -> list[float]:
     clock, latencies = time.perf_counter, []
     is_done = asyncio.Event()
 
@@ -147,6 +153,8 @@ async def _loop(producer: Producer[bytes, bytes], topic: str, keys: Sequence[byt
             is_done.set()
 
     for _, key in zip(range(records), itertools.cycle(keys), strict=False):
+        for _turn in range(turns):
+            pass
         began = clock()
         (await producer.send(topic, _VALUE, key)).add_done_callback(partial(done, began))
     await producer.flush()
@@ -172,7 +180,12 @@ async def _crowd(producer: Producer[bytes, bytes], topic: str, keys: Sequence[by
     return latencies
 
 
-_LOADS: Final[Mapping[str, Callable[..., Awaitable[list[float]]]]] = {"loop": _loop, "crowd": _crowd, _MEMORY: _loop}
+_LOADS: Final[Mapping[str, Callable[..., Awaitable[list[float]]]]] = {
+    "loop": _loop,
+    "busy": partial(_loop, turns=_COMPUTES),
+    "crowd": _crowd,
+    _MEMORY: _loop,
+}
 
 
 def _rows(rounds: Sequence[Mapping[Cell, Figures]]) -> list[dict[str, Any]]:
