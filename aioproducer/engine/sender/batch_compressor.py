@@ -4,8 +4,8 @@ To encode is mostly to compress. For a broker that does not take record batches,
 (`engine.sender.record_formats`). The order of the requests per connection is kept.
 
 A thread waits for the interpreter's lock after each compressed batch: up to 5 ms beside a task that sends without a pause. A request
-of six batches would wait for 30 to 60 ms. So where records do not linger, each event-loop iteration encodes a bounded number of bytes.
-The thread encodes batches that are larger than that. Where records linger, throughput matters more, and the thread encodes all of them.
+of six batches would wait for 30 to 60 ms, and records for more than 100 ms, as such a thread compresses less than the task sends. So each
+event-loop iteration encodes a bounded number of bytes. The thread encodes the batches that are larger than that.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["BatchCompressor"]
 
 # Bytes that one event-loop iteration may compress, however many requests it makes, or twice as many in every other one. That takes half
-# a millisecond to one.
+# a millisecond to two, the time of a slice of sends. With a third of the bytes for gzip, a loop of sends made more than it compressed, and
+# its records waited ever longer. With the others, each batch of `batch_max_size` is compressed here, too.
 _AT_ONCE: Final = {
     # Bytes to write in another format.
     Compression.NONE: 16_384,
-    Compression.GZIP: 24_576,
+    Compression.GZIP: 73_728,
     Compression.SNAPPY: 262_144,
     Compression.LZ4: 262_144,
-    Compression.ZSTD: 131_072,
+    Compression.ZSTD: 262_144,
 }
 # The levels for which these limits hold. The other levels take longer.
 _QUICK: Final[Mapping[Compression, Container[int]]] = {
@@ -87,7 +88,6 @@ class BatchCompressor:
         level: of compression; None: the codec's default.
         ratios: gets the compression ratio of each batch.
         refuse: ends a batch that cannot be written in the format that it needs.
-        in_slices: the event loop encodes the batches that are small enough for one of its iterations.
     """
 
     def __init__(
@@ -97,8 +97,6 @@ class BatchCompressor:
         level: int | None,
         ratios: CompressionRatios,
         refuse: Callable[[ProducerBatch, KafkaError], object],
-        *,
-        in_slices: bool = False,
     ) -> None:
         self._loop = loop
         self._codec = codec
@@ -106,7 +104,6 @@ class BatchCompressor:
         self._ratios = ratios
         self._refuse = refuse
         self._level = level
-        self._in_slices = in_slices
         self._is_slice_due = False
         self._at_once = _AT_ONCE[codec] if level is None or level in _QUICK[codec] else 0
         # Bytes encoded in this event-loop iteration.
@@ -134,8 +131,7 @@ class BatchCompressor:
             done()
             return
         self._lanes[connection] = self._lanes.get(connection, 0) + 1
-        in_slices = self._in_slices and max(sizes, default=0) <= self._most(magic)
-        self._jobs.append(_Job(due, magic, connection, done, in_slices=in_slices))
+        self._jobs.append(_Job(due, magic, connection, done, in_slices=max(sizes, default=0) <= self._most(magic)))
         self._go_on()
 
     def _most(self, magic: int) -> int:

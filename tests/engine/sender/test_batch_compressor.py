@@ -119,9 +119,9 @@ async def test_slices_are_encoded_by_the_loop_in_order() -> None:
 
     A batch that is too long for a slice goes to the thread, in its order.
     """
-    batch_compressor = BatchCompressor(asyncio.get_running_loop(), Compression.ZSTD, None, CompressionRatios(), never, in_slices=True)
+    batch_compressor = made(Compression.ZSTD, None)
     told: list[int] = []
-    jobs = [[batch(b"v" * 50_000) for _ in range(5)], [batch()], [batch(b"v" * 200_000)], [batch()]]
+    jobs = [[batch(b"v" * 100_000) for _ in range(5)], [batch()], [batch(b"v" * 300_000)], [batch()]]
     for number, job in enumerate(jobs):
         batch_compressor.encode(job, 2, "lane", lambda number=number: told.append(number))  # type: ignore[misc]
     seen = []
