@@ -6,32 +6,19 @@ The set-up of every scenario, and the checks after each.
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import loops
+from jumping import JumpingLoop, jumping
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
-from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator
 
 __all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "running", "turns"]
-
-
-def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an asynchronous test in a loop that jumps in time."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        with asyncio.Runner(loop_factory=loops.jumping) as runner:
-            runner.run(test(*args, **kwargs))
-
-    return run
 
 
 async def turns(count: int) -> None:
