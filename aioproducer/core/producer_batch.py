@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
+from aioproducer.counting import counted
 
 if TYPE_CHECKING:
     from aioproducer.core.batch_splitting import Piece
@@ -159,10 +160,8 @@ class ProducerBatch:
         return self.root is not None
 
     def __repr__(self) -> str:
-        number = ".".join(map(str, self.place))
-        return (
-            f"<Batch {number} of {self.queue.topic}-{self.queue.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"
-        )
+        name = f"{'.'.join(map(str, self.place))} of {self.queue.topic}-{self.queue.partition}"
+        return f"<Batch {name}: {counted(self.count, 'record')}, {self.state}, sent {counted(self.attempts, 'time')}>"
 
 
 class PartitionQueue:

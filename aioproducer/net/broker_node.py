@@ -14,6 +14,7 @@ import asyncio
 import enum
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.counting import counted
 from aioproducer.errors import RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
 from aioproducer.net.broker_connection import BrokerConnection
@@ -218,4 +219,4 @@ class BrokerNode:
 
     def __repr__(self) -> str:
         broker_connections = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
-        return f"<BrokerNode {self.broker.name} {self.where}: {broker_connections or 'no connection'}, {self.failures} failures>"
+        return f"<BrokerNode {self.broker.name} {self.where}: {broker_connections or 'no connection'}, {counted(self.failures, 'failure')}>"

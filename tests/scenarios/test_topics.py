@@ -82,7 +82,7 @@ async def test_records_wait_in_the_order_of_their_calls(known: bool) -> None:
         ]
         await turns(50)
         assert not any(task.done() for task in sends)
-        assert "12 sends wait for a serializer to be prepared 'orders'" in producer.explain() or not known
+        assert "12 sends waiting for a serializer to be prepared 'orders'" in producer.explain() or not known
         deliveries = [*await asyncio.gather(*sends), await orders.send(9, partition=0)]
         await producer.flush()
         expected = [part for number in range(4) for part in (b"1:%d" % number, b"plain %d" % number, b"text %d" % number)]

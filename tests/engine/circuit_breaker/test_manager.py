@@ -438,7 +438,7 @@ async def test_flush_and_stop_cover_what_waits_for_a_partition() -> None:
     async with four(**TINY) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         tasks = await stalled(producer)
-        assert "sends wait for room for its partition orders-3" in producer.explain()
+        assert " waiting for room for its partition orders-3" in producer.explain()
         assert (await producer.flush(timeout=0.2)).pending >= sum(not task.done() for task in tasks)
         flush = asyncio.create_task(producer.flush())
         await turns(10)

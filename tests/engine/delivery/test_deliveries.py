@@ -81,7 +81,7 @@ async def test_they_have_the_order_of_the_records(made: Any) -> None:
     assert [places([deliveries[at].result()])[0] for at in range(-12, 12)] == PLACES * 2
     assert places(delivery.result() for delivery in deliveries[8:1:-3]) == PLACES[8:1:-3]
     for index in (12, -13):
-        with pytest.raises(IndexError, match=f"there are 12 deliveries, and none at {index}"):
+        with pytest.raises(IndexError, match=f"no delivery at {index} of 12"):
             deliveries[index]
     assert deliveries.offsets() == {0: (0, 3), 1: (100, 103), 2: (200, 203)}
 
@@ -193,5 +193,5 @@ async def test_an_error_carries_the_deliveries_of_the_records_before_it() -> Non
         outer = TimeoutError()
         outer.__cause__ = error
         assert Deliveries.of(error) is Deliveries.of(outer) is deliveries
-        assert error.__notes__ == ["send_many: 12 records were queued before this."]
+        assert error.__notes__ == ["send_many: 12 records queued before this."]
     assert len(Deliveries.of(ValueError("other"))) == 0

@@ -203,7 +203,7 @@ async def test_a_topic_made_anew_with_fewer_partitions_holds_up_no_one() -> None
         cluster.create_topic("orders")
         await asyncio.sleep(2)
         hang.release()
-        with pytest.raises(MetadataTimeout, match="has 1 partitions, and partition 1 did not come"):
+        with pytest.raises(MetadataTimeout, match="has 1 partition, and partition 1 did not come"):
             await gone
         await (await behind)
         await asyncio.gather(*tasks)
