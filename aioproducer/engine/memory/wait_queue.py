@@ -149,7 +149,7 @@ class PendingSend:
         self.delivery: Any = None
         self.error: Exception | None = None
         self.on_left: Callable[[Any, BaseException | None], object] | None = None
-        # What its task waits on, while it does.
+        # The condition that its task waits on, while it waits.
         self._condition: Condition | None = None
         self._future: Future[None] | None = None
 
@@ -318,6 +318,6 @@ class WaitQueue:
 
     def take_all(self) -> list[PendingSend]:
         """Remove all pending sends and return them in order."""
-        everybody = [pending for pending in self.entries if pending.is_waiting]
+        waiting = [pending for pending in self.entries if pending.is_waiting]
         self.entries.clear()
-        return everybody
+        return waiting
