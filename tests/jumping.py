@@ -13,7 +13,7 @@ from aioproducer.testing.jumping import JumpingLoop
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["JumpingLoop", "jumping", "run", "settle", "until"]
+__all__ = ["JumpingLoop", "jumping", "now", "run", "settle", "until"]
 
 T = TypeVar("T")
 _TURNS = 100
@@ -37,6 +37,11 @@ def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
         run(test(*args, **kwargs))
 
     return in_jumping_loop
+
+
+def now() -> float:
+    """Return the time of the running loop, in seconds."""
+    return asyncio.get_running_loop().time()
 
 
 async def settle() -> None:

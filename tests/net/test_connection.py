@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from jumping import jumping, run, settle
+from jumping import jumping, now, run, settle
 from scripted import Asked, ScriptedStream
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
@@ -90,10 +90,6 @@ def in_jumping_loop(test: Callable[[Table], Coroutine[Any, Any, None]]) -> Calla
 
     del whole.__wrapped__  # type: ignore[attr-defined]  # pytest would see the table as a fixture
     return whole
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 # Deadlines of several

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import jumping, settle
+from jumping import jumping, now, settle
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.errors import ConfigError, TokenUnavailable
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 EPOCH = 1_900_000_000.0
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Source:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builds import on_both, producer_on
 from debug_mode import environment_without_debug_mode
-from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
+from whole import JumpingLoop, assert_nothing_left, jumping, now, running, turns
 
 from aioproducer import Producer, Record
 from aioproducer.engine.append.admission import Admission
@@ -40,10 +40,6 @@ from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 # send_nowait

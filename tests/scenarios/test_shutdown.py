@@ -12,16 +12,12 @@ import warnings
 from typing import Any
 
 import pytest
-from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
+from whole import JumpingLoop, assert_nothing_left, jumping, now, running, turns
 
 from aioproducer import Producer
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.errors import BootstrapFailed, DeliveryError, Persisted, ProducerClosed
 from aioproducer.testing import FakeCluster
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def open_streams(cluster: FakeCluster) -> int:

@@ -10,7 +10,7 @@ import gc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from jumping import JumpingLoop, jumping
+from jumping import JumpingLoop, jumping, now
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
@@ -18,7 +18,7 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "running", "turns"]
+__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "now", "running", "turns"]
 
 
 async def turns(count: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer import Producer, Record
 from aioproducer.core.partitioner import murmur2
@@ -34,10 +34,6 @@ QUICK: dict[str, Any] = {
     "retry_backoff_max_ms": 50,
 }
 TINY: dict[str, Any] = {**QUICK, "buffer_memory": 40_000, "batch_size": 1000}
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager
