@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from fake_requests import batch, produce
+from fake_requests import batch, client, produce
 from jumping import jumping
 
 from aioproducer.errors import ConnectionLost, RequestTimedOut
@@ -16,10 +16,6 @@ from aioproducer.testing.client import WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-
-def client(cluster: FakeCluster, **options: Any) -> WireClient:
-    return WireClient(cluster.bootstrap_servers, dialer=cluster.network, **options)
 
 
 async def told(cluster: FakeCluster) -> dict[int, tuple[str, int]]:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from fake_requests import batch, fetch, produce
+from fake_requests import batch, client, fetch, produce
 from jumping import jumping
 
 from aioproducer.errors import RequestTimedOut
@@ -14,10 +14,6 @@ from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
 
 BEGAN = 1000.0  # where a jumping loop's time does
-
-
-def client(cluster: FakeCluster, **options: Any) -> WireClient:
-    return WireClient(cluster.bootstrap_servers, dialer=cluster.network, **options)
 
 
 @jumping

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pytest
 from group_members import GROUP, REBALANCE_MS, SESSION_MS, Consumer, fetched, named, offsets_of
-from jumping import jumping
+from jumping import jumping, until
 
 from aioproducer.errors import ConnectionLost
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.groups import State
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-async def soon(condition: Callable[[], bool]) -> None:
-    """Run event-loop iterations until something holds. No time passes meanwhile."""
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it did not come to hold")
 
 
 class Stage:
@@ -63,7 +51,7 @@ class Stage:
 
     async def rebalancing(self) -> None:
         """Wait until the group waits for its members."""
-        await soon(lambda: self.state is State.PREPARING_REBALANCE)
+        await until(lambda: self.state is State.PREPARING_REBALANCE)
 
     @property
     def state(self) -> State:
@@ -155,7 +143,7 @@ async def test_the_protocol_that_most_like_best() -> None:
         await consumers[0].enter()
         joining = [asyncio.create_task(consumer.join()) for consumer in consumers[1:]]
         await stage.rebalancing()
-        await soon(lambda: len(stage.cluster.groups[GROUP].members) == 3)
+        await until(lambda: len(stage.cluster.groups[GROUP].members) == 3)
         joining.append(asyncio.create_task(consumers[0].join()))
         assert {(await joined).protocol_name for joined in joining} == {"range"}
 
