@@ -161,7 +161,7 @@ class ProducerBatch:
 
     def __repr__(self) -> str:
         name = f"{'.'.join(map(str, self.place))} of {self.queue.topic}-{self.queue.partition}"
-        return f"<Batch {name}: {counted(self.count, 'record')}, {self.state}, sent {counted(self.attempts, 'time')}>"
+        return f"<ProducerBatch {name}: {counted(self.count, 'record')}, {self.state}, sent {counted(self.attempts, 'time')}>"
 
 
 class PartitionQueue:

@@ -720,4 +720,4 @@ def test_a_transaction_asks_for_no_id() -> None:
 
 def test_repr() -> None:
     """For a debugger."""
-    assert repr(SequenceNumbers()) == "<Numbering -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"
+    assert repr(SequenceNumbers()) == "<SequenceNumbers -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"

@@ -244,13 +244,13 @@ async def test_what_the_parts_look_like() -> None:
         engine = producer._engine
         assert engine is not None
         [batch] = engine.parts.partition_queues.incomplete
-        assert repr(batch) == "<Batch 1 of orders-1: 1 record, in flight, sent 1 time>"
+        assert repr(batch) == "<ProducerBatch 1 of orders-1: 1 record, in flight, sent 1 time>"
         assert repr(batch.queue) == "<PartitionQueue orders-1 leader 1: 0 closed, 1 in flight>"
         [node] = engine.parts.cluster.nodes
         assert repr(node) == "<BrokerNode 1 broker-1.memory:9092: produce, control, 0 failures>"
         assert repr(delivery) == "<Delivery orders-1 pending>"
         assert repr(engine.pool).endswith(" of 33554432 bytes free>")
-        assert repr(engine.parts.circuit_break_manager) == "<Breaking by FailureRateCircuitBreaker: 0 circuits open>"
+        assert repr(engine.parts.circuit_break_manager) == "<ProducerCircuitBreakManager of FailureRateCircuitBreaker: 0 open circuits>"
         assert "canary" not in producer.explain()
         hang.release()
         await delivery

@@ -858,7 +858,7 @@ async def test_the_manager_mutes_brokers_and_tells_which_partitions_are_muted() 
                 manager.mute(unknown)
         await turns(2)
         assert told == [("open", 0), ("open", 1), ("open", 2), ("closed", 0), ("open", 3), ("closed", 1), ("closed", 2), ("closed", 3)]
-        assert repr(manager) == "<Breaking by Own: 0 circuits open>"
+        assert repr(manager) == "<ProducerCircuitBreakManager of Own: 0 open circuits>"
 
 
 @jumping
