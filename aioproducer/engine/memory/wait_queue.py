@@ -2,9 +2,8 @@
 
 1. A pending send is served once: its record is appended, or it is given up with an error. That is one synchronous step. Its task is
    notified in the same step or later, and runs in a later event-loop iteration.
-2. CancelledError means that the record is not queued. A task that is cancelled after its pending send was served is not cancelled in
-   `wait`: it is cancelled at its next await, unless the code that requested the cancellation has withdrawn it (`uncancel`), as a time-out
-   does.
+2. CancelledError means that the record is not queued. If a task is cancelled after its pending send was served, `wait` returns. The task is
+   cancelled at its next await, unless the code that requested the cancellation has withdrawn it (`uncancel`), as a time-out does.
 3. The task waits on an `asyncio.Condition` of its own, for its next slice of the loop budget on a future. A task checks whether it was
    served, so a notification that is lost by a cancellation (CPython 3.11, 3.12) loses nothing.
 """
