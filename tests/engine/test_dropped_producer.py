@@ -11,7 +11,6 @@ import logging
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -45,13 +44,6 @@ def one_resource_warning() -> Iterator[None]:
     assert sum("was never stopped" in str(warning.message) for warning in caught) == 1
     for warning in caught:
         warning.source = None  # it would hold the producer
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that the cluster's thread has to meet."""
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
 
 
 @pytest.fixture(autouse=True)
