@@ -334,19 +334,19 @@ def test_a_ripe_batch_takes_more_until_its_turn_comes(options: dict[str, Any]) -
     assert (flying.state, later.state) == (State.IN_FLIGHT, State.OPEN)
 
 
-def to_send_again(rules: PartitionQueues, queue: PartitionQueue, at: float) -> ProducerBatch:
-    """A batch that stands before all others until then."""
+def to_send_again(rules: PartitionQueues, queue: PartitionQueue) -> ProducerBatch:
+    """A batch that stands before all others until the time 100."""
     batch = put(rules, queue)
     rules.close(queue)
     sent(rules, 1)
-    answered(rules, batch, retry_at=at)
+    answered(rules, batch, retry_at=100)
     return batch
 
 
 def test_what_lingered_takes_no_more_once_it_is_old() -> None:
     """A record would share a deadline that is near."""
     rules, (queue,) = partition_queues(1, linger=5, lifetime=160)
-    to_send_again(rules, queue, 100)
+    to_send_again(rules, queue)
     batch = put(rules, queue)
     rules.wake(5)
     assert rules.deadlines.next() == 10
@@ -362,7 +362,7 @@ def test_what_lingered_takes_more_until_its_turn_comes() -> None:
     Otherwise small batches would queue up when a round trip is longer than the linger.
     """
     rules, (queue,) = partition_queues(1, linger=5)
-    batch = to_send_again(rules, queue, 100)
+    batch = to_send_again(rules, queue)
     second = put(rules, queue)
     rules.wake(50)
     assert put(rules, queue) is second

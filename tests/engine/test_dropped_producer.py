@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
-from whole import jumping, turns
+from whole import jumping, open_streams, turns
 
 from aioproducer import Producer, ProducerClosed
 from aioproducer.testing import FakeCluster
@@ -49,10 +49,6 @@ def one_resource_warning() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nothing_of_others() -> None:
     gc.collect()
-
-
-def open_streams(cluster: FakeCluster) -> int:
-    return sum(len(broker.connections) for broker in cluster.brokers.values())
 
 
 async def send(cluster: FakeCluster, count: int, **options: Any) -> None:

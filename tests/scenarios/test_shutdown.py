@@ -12,16 +12,12 @@ import warnings
 from typing import Any
 
 import pytest
-from whole import JumpingLoop, assert_nothing_left, jumping, now, running, turns
+from whole import JumpingLoop, assert_nothing_left, jumping, now, open_streams, running, turns
 
 from aioproducer import Producer
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.errors import BootstrapFailed, DeliveryError, Persisted, ProducerClosed
 from aioproducer.testing import FakeCluster
-
-
-def open_streams(cluster: FakeCluster) -> int:
-    return sum(len(broker.connections) for broker in cluster.brokers.values())
 
 
 @jumping
@@ -267,25 +263,6 @@ async def test_start_goes_on_past_an_address_that_refuses() -> None:
         async with running(cluster) as (_, producer):
             metadata = await producer.send_and_wait("orders", b"v", partition=2)
         assert (metadata.partition, metadata.offset) == (2, 0)
-
-
-@pytest.mark.parametrize("steps", range(0, 20, 2))
-@jumping
-async def test_a_cancelled_start_leaves_nothing(steps: int) -> None:
-    """The cancellation may come in any event-loop iteration: `start` leaves no task and no connection."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.hang("Metadata")
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options)
-        start = asyncio.create_task(producer.start())
-        await turns(steps)
-        start.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await start
-        await turns(5)
-        assert_nothing_left(producer, before)
-        assert open_streams(cluster) == 0
-        cluster.faults.clear()
 
 
 @jumping

@@ -18,7 +18,7 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "now", "running", "turns"]
+__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "now", "open_streams", "running", "turns"]
 
 
 async def turns(count: int) -> None:
@@ -32,6 +32,11 @@ def assert_nothing_left(producer: Producer[Any, Any], before: set[asyncio.Task[A
     assert asyncio.all_tasks() - before == set()
     assert producer.buffer_available == producer.config.buffer_memory
     assert " waiting" not in repr(producer) or repr(producer).endswith(" 0 waiting>")
+
+
+def open_streams(cluster: FakeCluster) -> int:
+    """Return the number of connections that brokers have."""
+    return sum(len(broker.connections) for broker in cluster.brokers.values())
 
 
 def encode_at_once(producer: Producer[Any, Any], most: int) -> None:
