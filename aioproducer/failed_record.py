@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aioproducer.counting import counted
 from aioproducer.errors import Persisted
 from aioproducer.model import Header
 from aioproducer.named_tuples import NamedTuple
@@ -30,4 +31,4 @@ class FailedRecord(NamedTuple):
 
     def __repr__(self) -> str:
         """Return a text without the key, the value and the header values."""
-        return f"<FailedRecord for {self.topic}-{self.partition} of {self.timestamp_ms}, persisted={self.persisted}: {len(self.headers)} headers>"
+        return f"<FailedRecord for {self.topic}-{self.partition} of {self.timestamp_ms}, persisted={self.persisted}: {counted(len(self.headers), 'header')}>"

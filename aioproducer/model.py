@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, SupportsIndex, TypeAlias, TypeVar
 
+from aioproducer.counting import counted
 from aioproducer.named_tuples import NamedTuple
 
 __all__ = [
@@ -202,7 +203,7 @@ class Record(typing.NamedTuple, Generic[K_co, V_co]):
         """Return a text without the key, the value and the header values."""
         where = "" if self.partition is None else f" for partition {self.partition}"
         when = "" if self.timestamp_ms is None else f" of {self.timestamp_ms}"
-        return f"<Record{where}{when}: {len(self.headers)} headers>"
+        return f"<Record{where}{when}: {counted(len(self.headers), 'header')}>"
 
 
 class ProducerRecord(NamedTuple):
@@ -218,7 +219,7 @@ class ProducerRecord(NamedTuple):
     def __repr__(self) -> str:
         """Return a text without the key, the value and the header values."""
         where = "" if self.partition is None else f", partition {self.partition}"
-        return f"<ProducerRecord for {self.topic}{where}: {len(self.headers)} headers>"
+        return f"<ProducerRecord for {self.topic}{where}: {counted(len(self.headers), 'header')}>"
 
 
 class RecordMetadata(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a tool that records errors with the locals of their frames, as Sentry does, would keep of an error."""
+"""Reads from an error what a tool keeps that records the locals of its frames, as Sentry does."""
 
 from __future__ import annotations
 

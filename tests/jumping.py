@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import loops
@@ -12,7 +13,7 @@ from aioproducer.testing.jumping import JumpingLoop
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["JumpingLoop", "run", "settle", "until"]
+__all__ = ["JumpingLoop", "jumping", "now", "run", "settle", "until"]
 
 T = TypeVar("T")
 _TURNS = 100
@@ -26,6 +27,21 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         result = runner.run(main)
     assert not told, told
     return result
+
+
+def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of a coroutine function, which `run` runs."""
+
+    @functools.wraps(test)
+    def in_jumping_loop(*args: Any, **kwargs: Any) -> None:
+        run(test(*args, **kwargs))
+
+    return in_jumping_loop
+
+
+def now() -> float:
+    """Return the time of the running loop, in seconds."""
+    return asyncio.get_running_loop().time()
 
 
 async def settle() -> None:

@@ -1,4 +1,4 @@
-"""What tests with a real KDC need, and how a skip says that it is not there. `nox -s kerberos` has it, and skips none of them."""
+"""Marks tests that need a real KDC, and skips them with the reason where it is missing. `nox -s kerberos` has it, and skips none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Amazon MSK does with a bearer token, and AWS's STS, for tests: written from the descriptions of Signature Version 4 and of STS.
+"""Checks bearer tokens as Amazon MSK does, and plays AWS's STS, for tests: written from the descriptions of Signature Version 4 and of STS.
 
 Sources: "Authenticating Requests: Using Query Parameters (AWS Signature Version 4)"; README of aws-msk-iam-auth; STS's API AssumeRole.
 """

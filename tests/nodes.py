@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from jumping import settle
+from jumping import now, settle
 from scripted import settings
 
 from aioproducer.core.metadata.cluster_metadata import Broker
@@ -84,10 +84,6 @@ async def with_fake(**changes: Any) -> AsyncIterator[tuple[BrokerNode, FakeClust
 def ask(node: BrokerNode, timeout: float = 30.0) -> asyncio.Task[Any]:
     """Ask for the cluster's metadata."""
     return asyncio.ensure_future(node.call(ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=timeout))
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def refuse(_dial: int) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
+pytestmark = pytest.mark.asyncio
+
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 CLIENTS = 2_000
 pytestmark = pytest.mark.filterwarnings("ignore:Watched overrides send")  # it is meant: it watches `send` alone
@@ -149,7 +151,6 @@ def assert_at_rest(producer: Watched[Any, Any]) -> None:
 Serve = Any
 
 
-@pytest.mark.asyncio
 async def test_2000_posts_at_once(serve: Serve) -> None:
     """Each is answered with its place, and is there, once; a customer's are in one partition."""
     async with FakeCluster(memory=True) as cluster:
@@ -164,7 +165,6 @@ async def test_2000_posts_at_once(serve: Serve) -> None:
             assert_at_rest(service.producer)
 
 
-@pytest.mark.asyncio
 async def test_clients_that_go_away(serve: Serve) -> None:
     """Some clients leave while their order waits for memory: it is never logged. Some leave after it is queued: it is logged. All other
     clients are answered.
@@ -198,7 +198,6 @@ async def test_clients_that_go_away(serve: Serve) -> None:
             assert_at_rest(producer)
 
 
-@pytest.mark.asyncio
 async def test_kafka_is_down_at_boot(serve: Serve) -> None:
     """The service boots, and says 503 and when to come again; once Kafka is up, it serves, and what was refused is nowhere."""
     async with FakeCluster() as cluster:
@@ -216,7 +215,6 @@ async def test_kafka_is_down_at_boot(serve: Serve) -> None:
         assert list(logged(cluster).values()) == [100]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("fault", "status", "persisted"),
     [({"error": "POLICY_VIOLATION"}, 503, "no"), ({"disconnect": "after"}, 504, "maybe")],
@@ -234,7 +232,6 @@ async def test_an_order_that_is_not_acknowledged(serve: Serve, fault: dict[str, 
         assert sorted(logged(cluster).values()) == ([2] if persisted == "no" else [1, 2])
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("body", [b"", b"no json", b"[]", b"3", b'{"id": 1}', b"\xff"], ids=repr)
 async def test_what_is_no_order(serve: Serve, body: bytes) -> None:
     """The client's mistake is said to be that, and nothing is sent."""

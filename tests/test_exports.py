@@ -11,10 +11,15 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
 import aioproducer
+from tests.tools.public_surface import MODULES as PUBLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PACKAGE = pathlib.Path(aioproducer.__file__).parent
 MODULES = [
@@ -22,21 +27,11 @@ MODULES = [
     for path in sorted(PACKAGE.rglob("*.py"))
     if "-" not in path.name  # PyInstaller's hook, which PyInstaller alone runs
 ]
-PUBLIC = [
-    "aioproducer",
-    "aioproducer.errors",
-    "aioproducer.jars",
-    "aioproducer.spark",
-    "aioproducer.telemetry.otlp",
-    "aioproducer.telemetry.prometheus",
-    "aioproducer.telemetry.tracing",
-    "aioproducer.testing",
-]
 # these names are types, and are aliases
 ALIASES = {"Header", "Headers", "HeadersLike"}
 
 
-def here(modules: list[str]) -> list[str]:
+def here(modules: Iterable[str]) -> list[str]:
     """Return the modules that can be imported: without pyspark (`nox -s pythons`) not its side."""
     return [module for module in modules if not module.startswith("aioproducer.spark") or find_spec("pyspark")]
 

@@ -371,12 +371,9 @@ def test_a_producer_that_does_not_run(name: str) -> None:
         run(act())
 
 
-def test_no_broker_answers() -> None:
+@pytest.mark.asyncio
+async def test_no_broker_answers() -> None:
     """Each address is named with its reason."""
-
-    async def act() -> None:
-        producer: Producer[Any, Any] = Producer(bootstrap_servers="127.0.0.1:1,127.0.0.1:2", max_block_ms=50)
-        with pytest.raises(aioproducer.BootstrapFailed, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
-            await producer.start()
-
-    asyncio.run(act())
+    producer: Producer[Any, Any] = Producer(bootstrap_servers="127.0.0.1:1,127.0.0.1:2", max_block_ms=50)
+    with pytest.raises(aioproducer.BootstrapFailed, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
+        await producer.start()

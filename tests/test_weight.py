@@ -1,4 +1,4 @@
-"""What an import of `Producer` brings along, and what an installation is made of. `python -m tests.tools.weight` measures both."""
+"""Tests of the modules that an import of `Producer` loads, and of the parts of an installation. `python -m tests.tools.weight` measures both."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class PartitionCircuit:
         return True
 
     def __repr__(self) -> str:
-        return f"<Circuit {self.state}, {self.interval:g} s>"
+        return f"<PartitionCircuit {self.state}, {self.interval:g} s>"
 
 
 class FailureRateCircuitBreaker:

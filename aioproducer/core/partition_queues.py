@@ -17,13 +17,11 @@
    A batch that is full or has waited long enough is sendable: it waits for the next drain. It accepts records until then, or until
    it is too old (KIP-782). No batch lingers while memory is short. But a batch that has other batches of its partition before it is
    not closed for that (`flush_partial_batches`).
-
-8. A signal handler may raise within a send, as Ctrl-C does: wherever a Python function begins or a C function returns. So what must agree is
-   made by calls first, and then set by assignments alone. What follows from it is noted among them (`unannounced`) and done last. What
-   an exception broke off, the next send or drain does again.
-
-9. A signal handler, or an object that the garbage collector finalizes, may also send within a send: a log handler does. What it did is
-   checked after the last call before those assignments.
+8. A signal handler may raise within a send, as Ctrl-C does: wherever a Python function begins or a C function returns. Therefore a send
+   first makes all calls, and then sets the values that belong together by assignments alone. One of these notes the batch in
+   `unannounced`. The work that follows is done last. If an exception interrupts that work, the next send or drain does it again.
+9. A signal handler, or an object that the garbage collector finalizes, may also send within a send, as a log handler does. After its last
+   call and before those assignments, the outer send checks whether the inner one has opened or closed the batch.
 
 `core.topic_updates` makes the topic routings. An open batch encodes its records: it is an `interfaces.OpenBatch`.
 It has a record when it is opened.
@@ -41,14 +39,14 @@ from aioproducer.core.deadlines import Deadlines, IncompleteBatches
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.producer_batch import NO_EPOCH, PartitionQueue, ProducerBatch
 from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
-from aioproducer.core.topic_routing import NOBODY, TopicRouting
+from aioproducer.core.topic_routing import NO_LEADER, TopicRouting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 
-__all__ = ["NOBODY", "PartitionQueue", "PartitionQueues", "ReadyPartitions", "TopicRouting"]
+__all__ = ["NO_LEADER", "PartitionQueue", "PartitionQueues", "ReadyPartitions", "TopicRouting"]
 
 # Partition queues among which one drain looks at most for full or closed batches.
 _LOOKS: Final = 1024
@@ -109,7 +107,7 @@ class PartitionQueues:
         self._filling = self.deadlines.filling
         self._number = 0
         self._on_open = on_open
-        # With the time at which it was opened; None: that was announced before.
+        # Each with the time at which it was opened; None: its opening was announced before.
         self.unannounced: dict[ProducerBatch, float | None] = {}
         self.moved: list[PartitionQueue] = []
 
@@ -124,7 +122,7 @@ class PartitionQueues:
             return
         self.ready.remove(queue)
         queue.one_at_a_time |= leader != queue.leader and (queue.in_flight > 0 or queue.numbers is not None)
-        is_another = leader not in (queue.leader, NOBODY)
+        is_another = leader not in (queue.leader, NO_LEADER)
         queue.leader = leader
         if leader < 0:
             queue.routing.leave(queue)
@@ -151,7 +149,7 @@ class PartitionQueues:
         """Open a batch that has its first record, and return it. It can be drained at once, or after `linger`."""
         batch = ProducerBatch(queue, self._number, open_batch, result, expires_at=now + self._lifetime)
         if queue.current is not None:
-            # Of a send within this send: rule 9.
+            # A send within this send has opened it: rule 9.
             self.close(queue)
         # By assignments alone: rule 8.
         self._number = batch.number = self._number + 1

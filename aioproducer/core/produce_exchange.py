@@ -13,6 +13,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from aioproducer.counting import counted
 from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error, printable
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.named_tuples import NamedTuple
@@ -163,7 +164,7 @@ def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
         else:
             responses[batch] = PartitionResponse(None, partition.base_offset, partition.log_append_time_ms)
     if strangers:
-        _log.warning("A broker answered for %d partitions that nothing was sent to", strangers)
+        _log.warning("A broker answered for %s that nothing was sent to", counted(strangers, "partition"))
     for batch, outcome in responses.items():
         if outcome is _LEFT_OUT:
             responses[batch] = PartitionResponse(ProtocolError(f"the answer left out {batch.queue.topic}-{batch.queue.partition}"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
+from aioproducer.counting import counted
 
 if TYPE_CHECKING:
     from aioproducer.core.batch_splitting import Piece
@@ -37,7 +38,7 @@ class ProducerBatch:
     Attributes:
         number: its place among the batches of its partition; the batches that it was split into have the same number.
         piece: of a part, its place among the parts of its root; the piece of a part of a part is longer, with the same beginning.
-        root: of a part, the batch that it was first split from, whose deadline all its parts share; None: it is a root itself.
+        root: of a part, the batch that it was first split from; all its parts share its deadline. None: it is a root itself.
         parts: of a root, the batches that replace it now.
         attempts: how often its records were sent; `spared` counts the attempts among them that are no failures, such as a split.
         open: accepts records while the state is OPEN, then None (an `interfaces.OpenBatch`).
@@ -159,10 +160,8 @@ class ProducerBatch:
         return self.root is not None
 
     def __repr__(self) -> str:
-        number = ".".join(map(str, self.place))
-        return (
-            f"<Batch {number} of {self.queue.topic}-{self.queue.partition}: {self.count} records, {self.state}, sent {self.attempts} times>"
-        )
+        name = f"{'.'.join(map(str, self.place))} of {self.queue.topic}-{self.queue.partition}"
+        return f"<ProducerBatch {name}: {counted(self.count, 'record')}, {self.state}, sent {counted(self.attempts, 'time')}>"
 
 
 class PartitionQueue:

@@ -299,7 +299,7 @@ class SequenceNumbers:
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name} {getattr(self, name)}" for name in ("next", "acked", "lost", "gap"))
-        return f"<Numbering {self.identity.producer_id}/{self.identity.epoch}: {numbers}, {len(self.outstanding)} outstanding>"
+        return f"<SequenceNumbers {self.identity.producer_id}/{self.identity.epoch}: {numbers}, {len(self.outstanding)} outstanding>"
 
 
 def _no_identity_is_needed() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import PartitionQueue
 
-__all__ = ["NOBODY", "KeyPlacement", "TopicRouting"]
+__all__ = ["NO_LEADER", "KeyPlacement", "TopicRouting"]
 
 # Keys that a topic remembers the partition of.
 _KEYS: Final = 32_768
@@ -35,7 +35,7 @@ _MOST_WEIGHED: Final = 4096
 # A unit so large that every batch counts as one.
 _NO_UNIT: Final = 2**31
 # The leader of a partition that has none.
-NOBODY: Final = -1
+NO_LEADER: Final = -1
 
 
 class KeyPlacement(dict[bytes, "PartitionQueue"]):

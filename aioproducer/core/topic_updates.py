@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aioproducer.core.incremental import STRIDE, whole
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.producer_batch import PartitionQueue
-from aioproducer.core.topic_routing import NOBODY, TopicRouting
+from aioproducer.core.topic_routing import NO_LEADER, TopicRouting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -70,7 +70,7 @@ def _rerouting(partition_queues: PartitionQueues, topic: TopicView, before: Topi
     routing.queues += before.queues[: len(topic.partitions)]
     for index in range(len(routing.queues), len(topic.partitions)):
         queue = gone.pop(index, None)
-        routing.queues.append(queue or PartitionQueue(routing, index, NOBODY, partition_queues.full))
+        routing.queues.append(queue or PartitionQueue(routing, index, NO_LEADER, partition_queues.full))
         if not (index + 1) % STRIDE:
             yield
     routing.gone = [*before.queues[len(routing.queues) :], *gone.values()] or ()

@@ -63,7 +63,7 @@ def _seconds_left(connections: Iterable[Connection], now: float) -> float | None
 
 
 def _principal(config: ProducerConfig, connections: Iterable[Connection], tokens: TokenKeeper | None) -> str | None:
-    """Return as whom the client authenticates itself: what the token or the options say; with Kerberos, what the ticket says."""
+    """Return the principal of the client: that of the token or of the options; with Kerberos, that of the ticket."""
     if tokens is not None:
         return tokens.principal
     user = config.sasl_username

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioproducer.counting import counted
 from aioproducer.guarded_log import GuardedLog
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class DroppedProducer:
             return
         self._has_ended = True
         lost = self._end()
-        told = f"{lost} records could not be sent, or were not acknowledged" if lost else "all its records were sent"
+        told = f"{counted(lost, 'record')} not sent, or not acknowledged" if lost else "all its records were sent"
         warn(self._name, "the producer was dropped", told)
 
     def finish(self) -> None:

@@ -108,7 +108,7 @@ class Gauges:
         nodes, oldest = self._cluster.nodes, self._oldest()
         up, down = sum(map(_is_up, nodes)), sum(map(_is_down, nodes))
         trouble = self._updater.schedule.trouble
-        unreachable = f"none of {len(nodes)} brokers can be reached: {next((node.last_error for node in nodes if node.last_error), None)}"
+        unreachable = f"no broker of {len(nodes)} can be reached: {next((node.last_error for node in nodes if node.last_error), None)}"
         reasons = (
             (not nodes, _NO_BROKER + (f": {trouble}" if trouble is not None else "")),
             (nodes and down == len(nodes), unreachable),

@@ -20,7 +20,6 @@ from aioproducer.engine.tasks import fork_safety
 from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.engine.wiring import wire
 from aioproducer.errors import ProducerClosed, UsageError
-from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.settings import net_settings
 from aioproducer.net.transport import disown
 
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime"]
 
-_log = GuardedLog(__name__)
 _ELSEWHERE: Final = "the producer belongs to another event loop; make one in this loop"
 _OTHER_THREAD: Final = (
     f"{_ELSEWHERE}. As another thread runs that loop, send by `producer.from_thread`, "

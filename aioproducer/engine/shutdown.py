@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
+from aioproducer.counting import counted
 from aioproducer.engine.dropped_producer import DroppedProducer, warn
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.engine.tasks.supervisor import reason_of_end
@@ -115,7 +116,7 @@ class Shutdown:
 
     def _notice(self, until: float) -> str:
         records = self._unacknowledged() + self._parts.admission.pending.waiting
-        told = f"the acknowledgement of {records} records" if records else "the end of its requests and tasks"
+        told = f"the acknowledgement of {counted(records, 'record')}" if records else "the end of its requests and tasks"
         error = trouble(self._parts)
         reason = f": {error}" if error is not None else ""
         left = max(until - self._loop.time(), 0)
@@ -225,7 +226,7 @@ class Shutdown:
             self._is_reported = True
             count = self._unended()
             if count:
-                warn(self._name, "the program ends", f"{count} records are not acknowledged")
+                warn(self._name, "the program ends", f"{counted(count, 'record')} not acknowledged")
 
     @property
     def _name(self) -> str:

@@ -133,7 +133,7 @@ def wire(
     """
     loop = asyncio.get_running_loop()
     # With transactions, a commit raises the failures, so there is no warning.
-    unhandled_failures = UnhandledFailures(loop, config.on_delivery_error, warns=config.transactional_id is None)
+    unhandled_failures = UnhandledFailures(loop, config.client_id, config.on_delivery_error, warns=config.transactional_id is None)
     delivery_context = DeliveryContext(loop, unhandled_failures.on_failure, wall_clock)
     guard = GuardedLoop(loop, on_bug)
     supervisor = Supervisor(on_crash)

@@ -15,6 +15,7 @@ from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.counting import counted
 from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Distribution:
         return _NAN
 
     def __repr__(self) -> str:
-        return f"<Distribution: {self.count} values, p50 {self.quantile(0.5):g}, p99 {self.quantile(0.99):g}>"
+        return f"<Distribution: {counted(self.count, 'value')}, p50 {self.quantile(0.5):g}, p99 {self.quantile(0.99):g}>"
 
 
 class Histogram:

@@ -1,7 +1,7 @@
 """One of a node's connections to its broker: attempts to make it, pauses between them, closing.
 
 1. A `BrokerConnection` has one task, `run`, from the first request for its connection until it is closed. So an attempt that hangs delays
-   no other connection, and a broker that nobody needs has no task.
+   no other connection, and a broker that is not needed has no task.
 2. A growing pause follows each failure (KIP-144), and the next attempt gets more time (KIP-601). Both start over only when a connection
    is ready to use. A connection that is lost sooner than the first pause is not made again before that pause is over.
 3. A call that waits for the connection fails at each failed attempt, so its caller can ask another node.
@@ -357,7 +357,7 @@ class BrokerConnection:
 
 
 def _is_refusal(error: TransportError) -> bool:
-    """Return True if this client and the broker did not accept each other. Where there is no token, nobody was asked."""
+    """Return True if this client and the broker did not accept each other. Without a token, no broker was asked."""
     return isinstance(error, AuthenticationFailed) and not isinstance(error, TokenUnavailable)
 
 

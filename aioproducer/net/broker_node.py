@@ -14,7 +14,8 @@ import asyncio
 import enum
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.errors import RequestTimedOut, TransportError
+from aioproducer.counting import counted
+from aioproducer.errors import ProtocolError, RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
 from aioproducer.net.broker_connection import BrokerConnection
 from aioproducer.wire.api import NAMES
@@ -174,6 +175,18 @@ class BrokerNode:
                 raise
             raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {round(timeout, 3):g} s") from error
 
+    def decode(self, answer: Answer) -> Any:
+        """Return the message of an answer to `call`. The control connection ends if the bytes are not such a message.
+
+        Raises:
+            ProtocolError: they are not.
+        """
+        try:
+            return answer.decode()
+        except ProtocolError as error:
+            self.control.distrust(error)
+            raise
+
     def throttle(self, milliseconds: int) -> None:
         """Mute the node for `milliseconds` from now, at most five minutes. A time that ends earlier than the current one is ignored."""
         milliseconds = min(milliseconds, _LONGEST_THROTTLE)
@@ -218,4 +231,4 @@ class BrokerNode:
 
     def __repr__(self) -> str:
         broker_connections = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
-        return f"<BrokerNode {self.broker.name} {self.where}: {broker_connections or 'no connection'}, {self.failures} failures>"
+        return f"<BrokerNode {self.broker.name} {self.where}: {broker_connections or 'no connection'}, {counted(self.failures, 'failure')}>"

@@ -88,7 +88,7 @@ class Connection:
         frames: splits the received bytes into frames, up to a limit.
         session: the session that SASL began; None: the connection is not authenticated by SASL.
         host: the broker's name, by which it proves its identity in TLS and Kerberos.
-        user: as whom SASL authenticated the client, as far as the mechanism knows; empty: it has not yet.
+        user: the principal that SASL authenticated, as far as the mechanism knows it; empty: not authenticated yet.
         slow_step: what the authentication does in a thread, or did when it was given up; empty: nothing.
         held: holds the requests while the connection is authenticated; None: requests are sent.
         cause: the error that ended the connection; None: it has not ended.

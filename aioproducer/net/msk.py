@@ -64,7 +64,7 @@ class MskTokens:
         self._role_session_name = role_session_name
 
     def fetch(self) -> Token:
-        """Return a new token, of 15 minutes. It does not say whom it is for. The call may block.
+        """Return a new token, of 15 minutes. It names no principal. The call may block.
 
         Raises:
             TokenUnavailable: AWS gives no credentials. The text has the class of the error and a code of AWS, nothing else of it.
@@ -125,7 +125,7 @@ def _meaning(error: Exception) -> str:
 
 
 def msk_tokens(config: ProducerConfig) -> MskTokens:
-    """Return the source of tokens that a producer's options ask for, whose `check_msk` has passed.
+    """Return the source of tokens that a producer's options ask for. `check_msk` has checked these.
 
     Raises:
         ConfigError: the signer is not installed.

@@ -1,7 +1,7 @@
 """TLS between the stream that a dialer made and the connection, over `ssl.MemoryBIO`: sockets, memory streams and virtual time alike.
 
 1. To the dialed stream, a `TlsStream` is the receiver; to the connection, it is the stream. It has no task: it runs in the callbacks of
-   the dialed stream. What it writes is in that stream's write buffer at once, so pausing and `get_write_buffer_size` mean what they mean
+   the dialed stream. Its output is in that stream's write buffer at once, so pausing and `get_write_buffer_size` mean what they mean
    without TLS.
 2. Each SSL_write makes at least one TLS record. So `writelines` joins buffers up to 64 KiB, and larger ones are encrypted and passed on in
    pieces of 64 KiB: a larger piece has left the processor's caches when it is copied.

@@ -171,7 +171,7 @@ class TokenKeeper:
 
     @property
     def principal(self) -> str | None:
-        """Return whom the token is for; None: it does not say."""
+        """Return the principal that the token names; None: it names none."""
         return (self._kept.token.principal or None) if self._kept is not None else None
 
     @property

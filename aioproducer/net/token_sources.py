@@ -1,6 +1,6 @@
 """Sources of bearer tokens that users give as an option: a text, a reference, a function, a coroutine function, or an object.
 
-What a user's code raises or returns is never quoted, as it may hold the token. No frame of a raised error holds a token as text.
+No text quotes what a user's code raises or returns, as that may hold the token. No frame of a raised error holds a token as text.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def _chunked(pa: Any, name: str, given: Any) -> Any:
             return pa.chunked_array(given)
         if any(hasattr(given, door) for door in _DOORS):
             return pa.chunked_array([pa.array(given)])
-    except Exception as error:  # noqa: BLE001  (likewise, or another library's)
+    except Exception as error:  # noqa: BLE001  (as above, or another library's)
         raise UsageError(f"{name}: pyarrow cannot take a {type(given).__name__} ({type(error).__name__})") from None
     raise UsageError(f"{name} are a pyarrow array, not {type(given).__name__}: make one (`pyarrow.array(...)`), or use send_many")
 

@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.counting import counted
 from aioproducer.errors import ProtocolError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.named_tuples import NamedTuple
@@ -136,7 +137,7 @@ class RecordBatch:
         payload = self.raw[_HEADER.size :]
         data = bytes(payload) if self.compression is Compression.NONE else decompress(self.compression, payload, limit)
         if not 0 <= self.count <= len(data) // _LEAST_RECORD:
-            raise self._wrong(f"{self.count} records cannot be in {len(data)} bytes")
+            raise self._wrong(f"{counted(self.count, 'record')} cannot be in {len(data)} bytes")
         records: list[Record] = []
         at = 0
         try:
@@ -148,7 +149,7 @@ class RecordBatch:
         except (ProtocolError, UnicodeDecodeError) as error:
             raise self._wrong(f"record {len(records)}: {error}") from error
         if at != len(data):
-            raise self._wrong(f"{len(data) - at} bytes follow its {self.count} records")
+            raise self._wrong(f"{len(data) - at} bytes follow its {counted(self.count, 'record')}")
         return records
 
     def _wrong(self, what: str) -> ProtocolError:
@@ -234,7 +235,7 @@ def decode_headers(encoded: bytes) -> tuple[Header, ...]:
 
 def _read_headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
     if not 0 <= count <= (end - at) // _LEAST_HEADER:
-        raise ProtocolError(f"{count} headers cannot be in {end - at} bytes")
+        raise ProtocolError(f"{counted(count, 'header')} cannot be in {end - at} bytes")
     headers = []
     for _ in range(count):
         name, at = _read_field(data, at, end)

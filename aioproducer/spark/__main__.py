@@ -16,6 +16,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
+from aioproducer.counting import counted
 from aioproducer.errors import ConfigError, KafkaError
 from aioproducer.secret_references import read_properties
 
@@ -193,7 +194,7 @@ def _table(found: Resolution, *, is_ending: bool) -> str:
     rows = [head, *(_cells(one, is_ending=is_ending) for one in found.findings)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.append(f"{len(found.findings)} transactions, {found.open} open")
+    lines.append(f"{counted(len(found.findings), 'transaction')}, {found.open} open")
     return "\n".join(lines) + "\n"
 
 

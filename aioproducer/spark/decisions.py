@@ -21,6 +21,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from aioproducer.counting import counted
 from aioproducer.errors import KafkaError
 
 from .ledger import Decision, Entry
@@ -261,7 +262,7 @@ def _difference(decision: Decision, reports: Sequence[TaskReport], missing: Coll
     tasks = len(decision.entries)
     if len(reports) != tasks:
         return (
-            f"This run has {len(reports)} tasks, so that their rows cannot be told from those that are committed: run it with {tasks} once "
+            f"This run has {counted(len(reports), 'task')}, so that their rows cannot be told from those that are committed: run it with {tasks} once "
             "(spark.sql.shuffle.partitions, coalesce or repartition as in the run before)"
         )
     for report, entry in zip(reports, decision.entries, strict=True):
@@ -305,7 +306,7 @@ def _entry(report: TaskReport | None) -> Entry | None:
 
 
 def _rows(rows: int, size: int, checksum: int) -> str:
-    return f"{rows} rows with {size} bytes (checksum {checksum:016x})" if rows else "no rows"
+    return f"{counted(rows, 'row')} with {counted(size, 'byte')} (checksum {checksum:016x})" if rows else "no rows"
 
 
 def _tasks(tasks: Sequence[int]) -> str:

@@ -94,9 +94,9 @@ class _Line:
         self._error: BaseException | None = None
 
     async def send(self, batch: pa.RecordBatch) -> None:
-        # A batch whose send is cancelled while it waits for its turn has failed, too: the lock lets in the one behind it.
+        # A batch has failed, too, if its send is cancelled while it waits for its turn: the lock lets in the one behind it.
         try:
-            # The lock lets in first who came first.
+            # The lock is first come, first served.
             async with self._turn:
                 if self._error is not None:
                     raise self._error

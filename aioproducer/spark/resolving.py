@@ -1,7 +1,7 @@
 """Finds the transactions that queries of the sink left open, and ends them as their decision says.
 
-A query that is started again from its checkpoint does that itself, except for tasks that have no rows in that run. `resolve` is for these,
-and for queries that will not run again: until their transactions end, readers of committed records wait, at most `transaction.timeout.ms`.
+A query that starts again from its checkpoint ends them itself, except those of tasks that have no rows in that run. `resolve` ends these, and
+the transactions of queries that will not run again. Until then readers of committed records wait, at most for `transaction.timeout.ms`.
 
 1. A transaction that the decision names is committed: the decision is the point of commit of its batch. All others are aborted.
 2. `resolve` takes the lock of a query's driver before it ends a transaction of the query. So a driver that still runs decides nothing in between.
@@ -109,14 +109,14 @@ class Resolution(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Holds what is known of a query's decision. With a problem, nothing of the query is ended except by its driver's lock."""
+    """Holds a query's decision, or the problem that keeps it from being known; then no transaction of a task is ended."""
 
     decision: Decision | None = None
     problem: str = ""
 
 
 def judge(found: TransactionDescription, known: Known, *, now: datetime, older_than: float) -> Finding:
-    """Return what is to be done with a transaction. It is pure.
+    """Return what is to be done with a transaction, by rules alone.
 
     Args:
         found: the transaction.

@@ -57,7 +57,6 @@ class _Known:
     epoch: int = _UNKNOWN
     batches: deque[Wrote] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     began_at: int | None = None
-    coordinator_epoch: int = _UNKNOWN
 
     def adopt(self, epoch: int) -> None:
         """Switch to an epoch; a new one starts without batches."""

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextvars import Context
 from typing import Any, Final, NamedTuple, cast, overload
 
+from aioproducer.counting import counted
 from aioproducer.errors import DeliveryError, ProducerClosed, UsageError
 from aioproducer.failed_record import FailedRecord
 from aioproducer.model import FlushSummary, Header, HeadersLike, PartitionNumber, RecordMetadata, TimestampMs
@@ -213,7 +214,7 @@ class RecordedDeliveries(Sequence[RecordedDelivery]):
 
     def __repr__(self) -> str:
         acknowledged, failed, pending = self.summary()
-        return f"<RecordedDeliveries of {len(self)} records: {acknowledged} acknowledged, {failed} failed, {pending} pending>"
+        return f"<RecordedDeliveries of {counted(len(self), 'record')}: {acknowledged} acknowledged, {failed} failed, {pending} pending>"
 
 
 class _Elsewhere:
@@ -286,7 +287,7 @@ class RecordedBatch:
 
     def __repr__(self) -> str:
         sent = ", sent" if self.is_sent else ""
-        return f"<RecordedBatch for {self.topic}-{self.partition}: {len(self)} records, {self.size} bytes{sent}>"
+        return f"<RecordedBatch for {self.topic}-{self.partition}: {counted(len(self), 'record')}, {self.size} bytes{sent}>"
 
 
 class RecordedFromThread:

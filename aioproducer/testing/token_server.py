@@ -46,6 +46,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
+from aioproducer.counting import counted
 from aioproducer.testing.security.listener import ServerCertificate
 from aioproducer.wall_clock import wall_time
 
@@ -131,7 +132,7 @@ class TokenServer:
         self._listening: _Listening | None = None
 
     def __repr__(self) -> str:
-        return f"<TokenServer {self.url if self._port else 'not started'}: {len(self.requests)} requests>"
+        return f"<TokenServer {self.url if self._port else 'not started'}: {counted(len(self.requests), 'request')}>"
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""What the compiled build uses of CPython is documented: the C names of its sources are those of `c_api.txt`, each with its page."""
+"""Tests that the compiled build uses documented C names of CPython alone: those of `c_api.txt`, each with its page."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from aioproducer.core.topic_updates import install
 if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
 
-__all__ = ["FULL", "OpenBatch", "answered", "partition_queues", "put", "sent", "split", "topic"]
+__all__ = ["FULL", "OpenBatch", "answered", "more", "partition_queues", "put", "sent", "split", "topic"]
 
 RECORD_SIZE = 10
 
@@ -71,6 +71,17 @@ def put(rules: PartitionQueues, queue: PartitionQueue, record: int = 0, *, now: 
     queue.open.put(record)
     assert queue.current is not None
     return queue.current
+
+
+def more(rules: PartitionQueues, queue: PartitionQueue, count: int = 1, *, size: int = 1) -> list[ProducerBatch]:
+    """Append so many batches, each of `size` records, and close them. Return them."""
+    batches = []
+    for _ in range(count):
+        for record in range(size):
+            batch = put(rules, queue, record)
+        batches.append(batch)
+        rules.close(queue)
+    return batches
 
 
 def sent(rules: PartitionQueues, node_id: int, connection: object = "connection", limit: int = 1000, **options: Any) -> list[ProducerBatch]:

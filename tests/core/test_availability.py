@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.producer_batch import PartitionQueue
-from aioproducer.core.topic_routing import NOBODY, TopicRouting
+from aioproducer.core.topic_routing import NO_LEADER, TopicRouting
 from aioproducer.core.topic_updates import elect
 
 
@@ -62,11 +62,11 @@ def test_both_reasons_count_by_themselves() -> None:
 
 def test_if_none_is_usable_all_with_a_leader_are() -> None:
     """A record has to go somewhere; and if none has a leader, to any."""
-    availability, routing = made(1, NOBODY, 1)
+    availability, routing = made(1, NO_LEADER, 1)
     availability.avoid(routing.queues[0])
     availability.avoid(routing.queues[2])
     assert routing.available == routing.choices == (0, 2)
-    _, headless = made(NOBODY, NOBODY)
+    _, headless = made(NO_LEADER, NO_LEADER)
     assert headless.available == ()
     assert list(headless.choices) == [0, 1]
 
@@ -238,12 +238,12 @@ def test_who_loses_its_leader_is_left_by_the_sticky_choice() -> None:
     put(rules, queues[0])
     rules.lead(queues[0], 2, 1)
     assert routing.sticky is queues[0]
-    rules.lead(queues[0], NOBODY, 2)
+    rules.lead(queues[0], NO_LEADER, 2)
     assert routing.sticky is None
 
 
 @given(
-    leaders=st.lists(st.sampled_from([NOBODY, 1, 2, 3]), min_size=1, max_size=8),
+    leaders=st.lists(st.sampled_from([NO_LEADER, 1, 2, 3]), min_size=1, max_size=8),
     late=st.sets(st.integers(1, 3)),
     muted=st.sets(st.integers(0, 7)),
 )

@@ -107,7 +107,7 @@ def test_only_a_probe_moves_a_circuit() -> None:
     assert not circuit.probe()
     assert circuit.fail(11.5, 5.0, FAILED)
     assert (circuit.due, circuit.cause) == (13.5, FAILED)
-    assert repr(circuit) == "<Circuit open, 2 s>"
+    assert repr(circuit) == "<PartitionCircuit open, 2 s>"
 
 
 # The failure rate

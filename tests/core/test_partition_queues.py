@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from batches import FULL, answered, partition_queues, put, sent, split, topic
+from batches import FULL, answered, more, partition_queues, put, sent, split, topic
 
 from aioproducer.core import topic_routing as module
 from aioproducer.core.batch_state import State
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues, ReadyPartitions
+from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues, ReadyPartitions
 from aioproducer.core.partitioner import murmur2
 from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.core.producer_batch import ProducerBatch
@@ -235,10 +235,7 @@ def test_by_load_a_broker_that_does_not_answer_is_late() -> None:
 def test_one_batch_of_a_partition_in_a_request() -> None:
     """ACC-08; the next one goes with the next request, on the same connection."""
     rules, (queue,) = partition_queues(1)
-    batches = []
-    for record in range(3):
-        batches.append(put(rules, queue, record))
-        rules.close(queue)
+    batches = more(rules, queue, 3)
     assert [sent(rules, 1) for _ in range(4)] == [[batches[0]], [batches[1]], [batches[2]], []]
     assert queue.in_flight == 3
 
@@ -291,11 +288,11 @@ def test_a_batch_larger_than_a_request_goes_alone() -> None:
 
 def test_only_the_leader_gets_a_batch() -> None:
     """Each batch goes to the leader of its partition only. The partitions without a leader are listed under the broker id -1."""
-    rules, (first, second, third) = partition_queues(1, 2, NOBODY)
+    rules, (first, second, third) = partition_queues(1, 2, NO_LEADER)
     for queue in (first, second, third):
         put(rules, queue)
-    assert set(rules.ready.nodes()) == {1, 2, NOBODY}
-    assert rules.ready.topics(NOBODY) == {"t"}
+    assert set(rules.ready.nodes()) == {1, 2, NO_LEADER}
+    assert rules.ready.topics(NO_LEADER) == {"t"}
     assert rules.ready.topics(3) == set()
     assert [batch.queue for batch in sent(rules, 2)] == [second]
     assert [batch.queue for batch in sent(rules, 1)] == [first]
@@ -337,19 +334,19 @@ def test_a_ripe_batch_takes_more_until_its_turn_comes(options: dict[str, Any]) -
     assert (flying.state, later.state) == (State.IN_FLIGHT, State.OPEN)
 
 
-def to_send_again(rules: PartitionQueues, queue: PartitionQueue, at: float) -> ProducerBatch:
-    """A batch that stands before all others until then."""
+def to_send_again(rules: PartitionQueues, queue: PartitionQueue) -> ProducerBatch:
+    """A batch that stands before all others until the time 100."""
     batch = put(rules, queue)
     rules.close(queue)
     sent(rules, 1)
-    answered(rules, batch, retry_at=at)
+    answered(rules, batch, retry_at=100)
     return batch
 
 
 def test_what_lingered_takes_no_more_once_it_is_old() -> None:
     """A record would share a deadline that is near."""
     rules, (queue,) = partition_queues(1, linger=5, lifetime=160)
-    to_send_again(rules, queue, 100)
+    to_send_again(rules, queue)
     batch = put(rules, queue)
     rules.wake(5)
     assert rules.deadlines.next() == 10
@@ -365,7 +362,7 @@ def test_what_lingered_takes_more_until_its_turn_comes() -> None:
     Otherwise small batches would queue up when a round trip is longer than the linger.
     """
     rules, (queue,) = partition_queues(1, linger=5)
-    batch = to_send_again(rules, queue, 100)
+    batch = to_send_again(rules, queue)
     second = put(rules, queue)
     rules.wake(50)
     assert put(rules, queue) is second
@@ -391,10 +388,7 @@ def test_batches_in_flight_are_on_one_connection() -> None:
 def test_a_failed_batch_goes_back_to_its_place() -> None:
     """A failed batch is requeued before the batches that were made after it, in any order of the failures."""
     rules, (queue,) = partition_queues(1)
-    batches = []
-    for record in range(4):
-        batches.append(put(rules, queue, record))
-        rules.close(queue)
+    batches = more(rules, queue, 4)
     for _ in range(3):
         sent(rules, 1)
     for batch in (batches[1], batches[0], batches[2]):
@@ -405,10 +399,7 @@ def test_a_failed_batch_goes_back_to_its_place() -> None:
 def test_after_a_failure_one_goes_at_a_time_until_one_succeeds() -> None:
     """So that a partition's records keep their order while its broker has trouble."""
     rules, (queue,) = partition_queues(1)
-    batches = []
-    for record in range(4):
-        batches.append(put(rules, queue, record))
-        rules.close(queue)
+    batches = more(rules, queue, 4)
     sent(rules, 1)
     answered(rules, batches[0], retry_at=0.0)
     assert sent(rules, 1) == [batches[0]]
@@ -460,10 +451,7 @@ def test_one_at_a_time_goes_on_after_one_that_ended_otherwise() -> None:
 def test_the_success_of_one_that_was_in_flight_beside_a_failed_one_proves_nothing() -> None:
     """Only the retried one's does: else it would go with those behind it, and could be refused once more between them."""
     rules, (queue,) = partition_queues(1)
-    batches = []
-    for record in range(4):
-        batches.append(put(rules, queue, record))
-        rules.close(queue)
+    batches = more(rules, queue, 4)
     for _ in range(3):
         sent(rules, 1)
     answered(rules, batches[0], retry_at=0.0)
@@ -496,10 +484,8 @@ def test_a_batch_backs_off() -> None:
 def test_the_latest_of_several_pauses_holds() -> None:
     """Five requests of a lost connection fail; each names its own time."""
     rules, (queue,) = partition_queues(1)
-    batches = []
-    for record in range(3):
-        batches.append(put(rules, queue, record))
-        rules.close(queue)
+    batches = more(rules, queue, 3)
+    for _ in batches:
         sent(rules, 1)
     for batch, retry_at in zip(batches, (30.0, 50.0, 40.0), strict=True):
         answered(rules, batch, retry_at=retry_at)
@@ -543,7 +529,7 @@ def test_an_election_ends_the_pause(when: str) -> None:
     assert sent(rules, 2) == [batch]
 
 
-@pytest.mark.parametrize("leader", [1, 2, NOBODY])
+@pytest.mark.parametrize("leader", [1, 2, NO_LEADER])
 def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
     """The partition keeps its backoff if a broker reports an election that is not later, or if the partition has no leader."""
     rules, (queue,) = partition_queues(1)
@@ -551,7 +537,7 @@ def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
     batch = put(rules, queue)
     sent(rules, 1)
     answered(rules, batch, retry_at=50.0)
-    install(rules, topic(leader, epoch=5 if leader == NOBODY else 4))
+    install(rules, topic(leader, epoch=5 if leader == NO_LEADER else 4))
     assert not rules.ready.get(leader)
 
 
@@ -649,7 +635,7 @@ def test_closing_tells() -> None:
 
 def test_a_key_has_one_partition() -> None:
     """Java's: the positive murmur2 modulo all partitions, also those without a leader (MET-16)."""
-    rules, queues = partition_queues(*[NOBODY] * 7)
+    rules, queues = partition_queues(*[NO_LEADER] * 7)
     routing = rules.routings["t"]
     for number in range(100):
         key = b"key %d" % number
@@ -757,9 +743,9 @@ def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
 
 def test_which_partitions_are_available() -> None:
     """The available partitions are those that have a leader now."""
-    rules, _ = partition_queues(1, NOBODY, 2)
+    rules, _ = partition_queues(1, NO_LEADER, 2)
     assert rules.routings["t"].available == (0, 2)
-    assert install(rules, topic(NOBODY, 1, 2)).available == (1, 2)
+    assert install(rules, topic(NO_LEADER, 1, 2)).available == (1, 2)
 
 
 def test_a_topic_id_stays_known() -> None:
@@ -784,15 +770,15 @@ def test_a_cell_says_where_it_is() -> None:
 def test_turns_are_taken_in_order_and_by_broker() -> None:
     """A partition that is ready already keeps its position. A second removal of a partition has no effect."""
     routing = TopicRouting("orders", NO_ID)
-    queues = [PartitionQueue(routing, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NOBODY))]
+    queues = [PartitionQueue(routing, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NO_LEADER))]
     ready = ReadyPartitions(DrainPolicy(Linger.NONE), Idempotence())
     for queue in (*queues, queues[0]):
         ready[queue.leader][queue] = None
     assert ready.queues(1) == (queues[0], queues[2])
-    assert set(ready.nodes()) == {1, 2, NOBODY}
-    assert ready.topics(NOBODY) == {"orders"}
+    assert set(ready.nodes()) == {1, 2, NO_LEADER}
+    assert ready.topics(NO_LEADER) == {"orders"}
     ready.remove(queues[1])
     ready.remove(queues[1])
-    assert set(ready.nodes()) == {1, NOBODY}
+    assert set(ready.nodes()) == {1, NO_LEADER}
     assert (ready.queues(2), ready.queues(7), ready.topics(7)) == ((), (), set())
     assert not ready.get(2)

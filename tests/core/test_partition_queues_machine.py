@@ -14,7 +14,7 @@ from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
-from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
+from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues
 from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.core.topic_updates import install
 
@@ -153,12 +153,12 @@ class Accumulating(RuleBasedStateMachine):
                 self.retry(batch, self.now + pause if pause else 0.0)
         self.lanes[node] = f"{node}, after {self.lanes[node]}"[:50] + str(self.appended)
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), leader=st.sampled_from([*BROKERS, NOBODY]), is_told=st.booleans())
+    @rule(partition=st.integers(0, PARTITIONS - 1), leader=st.sampled_from([*BROKERS, NO_LEADER]), is_told=st.booleans())
     def elect(self, partition: int, leader: int, is_told: bool) -> None:
         """A later election ends a pause; an old broker does not tell of which election a leader is."""
         queue = self.queues[partition]
         self.epochs[partition] += is_told
-        if is_told and leader != NOBODY:
+        if is_told and leader != NO_LEADER:
             self.pause_until.pop(queue, None)
         if leader != self.leaders[partition] and self.flying[queue]:
             self.is_suspect[queue] = True

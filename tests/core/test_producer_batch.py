@@ -71,4 +71,4 @@ def test_a_new_batch_is_open_and_was_nowhere() -> None:
     batch = put(rules, queue, now=100)
     assert (batch.state, batch.attempts, batch.expires_at) == (State.OPEN, 0, 130)
     assert not any((batch.may_be_written, batch.on_wire, batch.held, batch.is_encoded, batch.ended))
-    assert repr(batch) == "<Batch 1 of t-0: 0 records, open, sent 0 times>"
+    assert repr(batch) == "<ProducerBatch 1 of t-0: 0 records, open, sent 0 times>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from batches import partition_queues, put, sent, split, topic
+from batches import more, partition_queues, put, sent, split, topic
 
 from aioproducer.core.batch_state import State
 from aioproducer.core.incremental import whole
@@ -34,16 +34,6 @@ def idempotent(count: int = 0, *, size: int = 1, partitions: int = 1, epoch: int
     rules.idempotence.granted = ProducerIdAndEpoch(7, epoch)
     more(rules, queues[0], count, size=size)
     return rules, queues
-
-
-def more(rules: PartitionQueues, queue: PartitionQueue, count: int = 1, *, size: int = 1) -> list[ProducerBatch]:
-    batches = []
-    for _ in range(count):
-        for record in range(size):
-            batch = put(rules, queue, record)
-        batches.append(batch)
-        rules.close(queue)
-    return batches
 
 
 def fly(rules: PartitionQueues, connection: str = "connection") -> list[ProducerBatch]:
@@ -80,6 +70,21 @@ def arrived(rules: PartitionQueues, queue: PartitionQueue, count: int = 1) -> No
     """So many batches have been acknowledged: several may be in flight, and the broker knows the producer."""
     more(rules, queue, count)
     assert len(delivered(rules)) == count
+
+
+def known() -> tuple[PartitionQueues, PartitionQueue]:
+    """An idempotent producer, and a partition whose broker knows it: several batches of it may be in flight."""
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    return rules, queue
+
+
+def stray(rules: PartitionQueues, queue: PartitionQueue) -> None:
+    """A batch expires that may still come to the log."""
+    more(rules, queue)
+    (gone,) = fly(rules)
+    told(rules, gone, LOST)
+    ProduceAttempts(rules).fail(gone)
 
 
 def delivered(rules: PartitionQueues, connection: str = "connection") -> list[ProducerBatch]:
@@ -119,8 +124,7 @@ def test_numbers_count_records() -> None:
 
 def test_five_are_numbered_and_no_more() -> None:
     """The partition queue numbers as many batches as a broker remembers. Batches that wait for a retry count too (IDM-13)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 8)
     batches = fly(rules)
     assert numbers(*batches) == [(0, number) for number in range(1, 1 + WINDOW)]
@@ -146,8 +150,7 @@ def test_the_first_of_an_epoch_goes_alone() -> None:
 @pytest.mark.parametrize(("silence", "at_once"), [(59.0, 3), (61.0, 1)])
 def test_the_first_after_a_silence_goes_alone(silence: float, at_once: int) -> None:
     """Nor does a broker that has forgotten the producer."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     for record in range(3):
         put(rules, queue, record, now=silence)
         rules.close(queue)
@@ -172,8 +175,7 @@ def test_a_new_leader_gets_one_first() -> None:
 
 def test_what_is_sent_again_keeps_number_and_order() -> None:
     """[IdempotenceWithMultipleInflightsRetriedInOrder] Retried batches keep their numbers and their order, in any order of the losses."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 5)
     batches = fly(rules)
     for batch in (batches[3], batches[0], batches[4], batches[2], batches[1]):
@@ -184,8 +186,7 @@ def test_what_is_sent_again_keeps_number_and_order() -> None:
 
 def test_out_of_order_behind_another() -> None:
     """[CorrectHandlingOfOutOfOrderResponses] It waits for those before it, which is not held against it."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2)
     first, second = fly(rules)
     assert told(rules, first, MOVED) is Action.RETRY
@@ -198,8 +199,7 @@ def test_out_of_order_behind_another() -> None:
 
 def test_the_second_is_acknowledged_first() -> None:
     """[CorrectHandlingOfOutOfOrderResponsesWhenSecondSucceeds] What that shows of the first is for its own answer to say."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2)
     first, second = fly(rules)
     told(rules, first, LOST)
@@ -216,8 +216,7 @@ def test_the_second_is_acknowledged_first() -> None:
 
 def test_a_refusal_at_the_end_leaves_its_number_free() -> None:
     """[no bump where nothing followed it] The next batch has the number of the refused one."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, size=3)
     told(rules, fly(rules)[0], "INVALID_REQUEST")
     more(rules, queue)
@@ -226,8 +225,7 @@ def test_a_refusal_at_the_end_leaves_its_number_free() -> None:
 
 def test_what_follows_a_refused_batch_is_numbered_anew() -> None:
     """Under the next epoch, in order, when nothing is in flight (IDM-08, KIP-360)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 3)
     refused, second, third = fly(rules)
     for batch in (second, third):
@@ -247,8 +245,7 @@ def test_what_follows_a_refused_batch_is_numbered_anew() -> None:
 
 def test_what_is_lost_waits_for_those_before_it() -> None:
     """They end under their old numbers."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 3)
     first, second, third = fly(rules)
     told(rules, first, LOST)
@@ -263,8 +260,7 @@ def test_what_is_lost_waits_for_those_before_it() -> None:
 
 def test_a_number_below_one_that_is_in_the_log_is_never_used_again() -> None:
     """Its broker would take what comes for what it has. (Only a log that took any first number can have it so.)"""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2)
     first, second = fly(rules)
     told(rules, first, MOVED)
@@ -280,8 +276,7 @@ def test_a_number_below_one_that_is_in_the_log_is_never_used_again() -> None:
 @pytest.mark.parametrize("is_expired_in_flight", [True, False])
 def test_a_gap_that_closes(*, is_expired_in_flight: bool) -> None:
     """[ExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed] What follows is acknowledged, so it is there."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2)
     first, second = fly(rules)
     if not is_expired_in_flight:
@@ -297,8 +292,7 @@ def test_a_gap_that_closes(*, is_expired_in_flight: bool) -> None:
 
 def test_a_gap_that_stays() -> None:
     """[ExpiryOfFirstBatchShouldCauseEpochBumpIfFutureBatchesFail] What follows is refused, so it is not there: a new epoch."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 3)
     first, second, third = fly(rules)
     ProduceAttempts(rules).fail(first)
@@ -311,8 +305,7 @@ def test_a_gap_that_stays() -> None:
 
 def test_a_gap_that_nothing_follows() -> None:
     """A new epoch begins, so that a straggler is refused; not before the connection is done with it (fault 59)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue)
     (gone,) = fly(rules)
     ProduceAttempts(rules).fail(gone)
@@ -324,8 +317,7 @@ def test_a_gap_that_nothing_follows() -> None:
 
 def test_a_number_behind_a_gap_is_not_free() -> None:
     """The broker may have refused the second batch because of the gap. The client begins a new epoch."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2)
     gone, refused = fly(rules)
     told(rules, gone, LOST)
@@ -337,8 +329,7 @@ def test_a_number_behind_a_gap_is_not_free() -> None:
 
 def test_a_late_acknowledgement_closes_a_gap() -> None:
     """A late acknowledgement leaves the batch failed for its callers, and the sequence numbers go on (DLV-03)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, size=2)
     (gone,) = fly(rules)
     ProduceAttempts(rules).fail(gone)
@@ -350,8 +341,7 @@ def test_a_late_acknowledgement_closes_a_gap() -> None:
 
 def test_a_batch_that_expires_unsent_is_no_gap() -> None:
     """[ExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences] It has no number yet (fault 60)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     (unsent,) = more(rules, queue)
     ProduceAttempts(rules).fail(unsent)
     more(rules, queue)
@@ -360,8 +350,7 @@ def test_a_batch_that_expires_unsent_is_no_gap() -> None:
 
 def test_what_may_be_in_the_log_is_not_numbered_anew() -> None:
     """Its broker may have forgotten that it has it: better a failure than a record twice (KAFKA-9199)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2)
     first, second = fly(rules)
     told(rules, first, LOST)
@@ -383,10 +372,7 @@ def test_an_epoch_is_a_partitions_own() -> None:
     rules, (queue, other) = idempotent(partitions=2)
     arrived(rules, queue)
     arrived(rules, other)
-    more(rules, queue)
-    (gone,) = fly(rules)
-    told(rules, gone, LOST)
-    ProduceAttempts(rules).fail(gone)
+    stray(rules, queue)
     more(rules, queue)
     more(rules, other)
     assert {(batch.queue, *numbers(batch)) for batch in fly(rules)} == {(queue, (1, 0)), (other, (0, 1))}
@@ -419,8 +405,7 @@ def test_the_last_epoch_asks_for_another_id() -> None:
 
 def test_batches_of_the_old_id_end_first() -> None:
     """[BatchesDrainedWithOldProducerIdShouldSucceedOnSubsequentRetry] Their answers count (fault 63, IDM-10)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2)
     first, second = fly(rules)
     rules.idempotence.lose_identity()
@@ -450,12 +435,8 @@ def test_a_late_answer_to_an_old_id_changes_nothing() -> None:
 
 def test_another_id_waits_until_the_old_ones_straggler_is_refused() -> None:
     """Only the old id's next epoch does that: where there is a gap, that comes before the new id."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
-    more(rules, queue)
-    (gone,) = fly(rules)
-    told(rules, gone, LOST)
-    ProduceAttempts(rules).fail(gone)
+    rules, queue = known()
+    stray(rules, queue)
     rules.identify(ProducerIdAndEpoch(8, 0))
     more(rules, queue, 2)
     (first,) = fly(rules)
@@ -467,12 +448,8 @@ def test_another_id_waits_until_the_old_ones_straggler_is_refused() -> None:
 
 def test_another_id_waits_although_the_refusing_batch_was_refused() -> None:
     """Only what is in the log keeps strays out."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
-    more(rules, queue)
-    (gone,) = fly(rules)
-    told(rules, gone, LOST)
-    ProduceAttempts(rules).fail(gone)
+    rules, queue = known()
+    stray(rules, queue)
     rules.identify(ProducerIdAndEpoch(8, 0))
     more(rules, queue, 3)
     told(rules, fly(rules)[0], "INVALID_REQUEST")
@@ -484,12 +461,8 @@ def test_another_id_waits_although_the_refusing_batch_was_refused() -> None:
 
 def test_who_is_fenced_fears_no_strays() -> None:
     """The epoch that refused it refuses them."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
-    more(rules, queue)
-    (gone,) = fly(rules)
-    told(rules, gone, LOST)
-    ProduceAttempts(rules).fail(gone)
+    rules, queue = known()
+    stray(rules, queue)
     (next_one,) = more(rules, queue)
     fly(rules)
     told(rules, next_one, FENCED)
@@ -518,8 +491,7 @@ def test_who_is_fenced_asks_for_one_id() -> None:
 
 def test_gaps_and_losses_around_the_wrap() -> None:
     """Numbers are compared as they are: what follows is higher (exceeds RCD-08)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     assert queue.numbers is not None
     queue.numbers.next = 2**31 - 1
     queue.numbers.acked = 2**31 - 2
@@ -539,8 +511,7 @@ def test_gaps_and_losses_around_the_wrap() -> None:
 
 def test_a_split_keeps_numbers() -> None:
     """[SplitBatchAndSend] Its parts have those of its records, and what follows keeps its own."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2, size=4)
     first, second = fly(rules)
     parts = split(rules, first)
@@ -551,8 +522,7 @@ def test_a_split_keeps_numbers() -> None:
 
 def test_a_part_that_fails_renumbers_the_rest() -> None:
     """As any batch does (KIP-467: the records that a broker names fail, the others are sent at their old place)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     more(rules, queue, 2, size=2)
     first, second = fly(rules)
     bad, good = split(rules, first)
@@ -656,8 +626,7 @@ def test_one_epoch_serves_all_that_were_forgotten() -> None:
 
 def test_a_topic_is_not_forgotten_while_a_late_answer_may_come() -> None:
     """The topic stays while an expired batch is in flight."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     (batch,) = more(rules, queue)
     fly(rules)
     ProduceAttempts(rules).fail(batch)
@@ -683,8 +652,7 @@ def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
 
 def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
     """Its partitions begin at its own epoch; when they are forgotten, theirs counts."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, _ = known()
     assert forget(rules)
     rules.identify(ProducerIdAndEpoch(8, 0))
     assert numbers(*goes(rules, again(rules))) == [(0, 0)]
@@ -694,8 +662,7 @@ def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
 
 def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
     """By the next epoch of their own id, though the producer has another by then."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue)
+    rules, queue = known()
     (batch,) = more(rules, queue)
     fly(rules)
     ProduceAttempts(rules).fail(batch)
@@ -753,4 +720,4 @@ def test_a_transaction_asks_for_no_id() -> None:
 
 def test_repr() -> None:
     """For a debugger."""
-    assert repr(SequenceNumbers()) == "<Numbering -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"
+    assert repr(SequenceNumbers()) == "<SequenceNumbers -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"

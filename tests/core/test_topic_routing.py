@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
-from aioproducer.core.topic_routing import NOBODY, TopicRouting
+from aioproducer.core.topic_routing import NO_LEADER, TopicRouting
 
 CHANCES = [number / 100 for number in range(100)]
 
@@ -41,13 +41,13 @@ def held(queue: PartitionQueue, credit: int) -> ProducerBatch:
         ([1, 1, 1], 1, {0, 2}),
         ([1, 1, 1], 2, {0, 1}),
         ([1], 0, {0}),
-        ([1, NOBODY, 1], None, {0, 2}),
-        ([1, NOBODY, 1], 0, {2}),
-        ([1, NOBODY, 1], 1, {0, 2}),
-        ([NOBODY, 1], 1, {1}),
-        ([NOBODY, 1], 0, {1}),
-        ([NOBODY, NOBODY], 0, {1}),
-        ([NOBODY], 0, {0}),
+        ([1, NO_LEADER, 1], None, {0, 2}),
+        ([1, NO_LEADER, 1], 0, {2}),
+        ([1, NO_LEADER, 1], 1, {0, 2}),
+        ([NO_LEADER, 1], 1, {1}),
+        ([NO_LEADER, 1], 0, {1}),
+        ([NO_LEADER, NO_LEADER], 0, {1}),
+        ([NO_LEADER], 0, {0}),
     ],
 )
 def test_records_without_a_key_go_to_another_partition_that_has_a_leader(leaders: list[int], sticky: int | None, chosen: set[int]) -> None:
@@ -56,7 +56,7 @@ def test_records_without_a_key_go_to_another_partition_that_has_a_leader(leaders
     assert {routing.another(chance).partition for chance in CHANCES} == chosen
 
 
-@given(leaders=st.lists(st.sampled_from([NOBODY, 1, 2]), min_size=1, max_size=8), data=st.data())
+@given(leaders=st.lists(st.sampled_from([NO_LEADER, 1, 2]), min_size=1, max_size=8), data=st.data())
 def test_all_others_are_as_likely(leaders: list[int], data: st.DataObject) -> None:
     """The choice selects each of the other partitions equally often."""
     sticky = data.draw(st.none() | st.integers(0, len(leaders) - 1))
@@ -70,7 +70,7 @@ def test_all_others_are_as_likely(leaders: list[int], data: st.DataObject) -> No
 
 def test_leaders_that_were_elected_are_noticed() -> None:
     """As they are told, or looked at anew."""
-    routing = made([1, NOBODY, 1], None)
+    routing = made([1, NO_LEADER, 1], None)
     assert routing.available == (0, 2)
     routing.queues[1].leader = 5
     assert routing.available == (0, 2)
@@ -112,7 +112,7 @@ def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
     routing.sticky = routing.queues[0]
     assert routing.stays(1, 100)
     if trouble == "no leader":
-        routing.queues[0].leader = NOBODY
+        routing.queues[0].leader = NO_LEADER
         routing.elected()
     elif trouble == "avoided":
         availability.avoid(routing.queues[0])

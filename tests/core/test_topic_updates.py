@@ -12,7 +12,7 @@ import pytest
 from batches import FULL, answered, partition_queues, put, sent, topic
 
 from aioproducer.core.incremental import STRIDE, whole
-from aioproducer.core.partition_queues import NOBODY, PartitionQueue, PartitionQueues
+from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues
 from aioproducer.core.topic_updates import elect, forgetting, install, installing, retiring
 
 if TYPE_CHECKING:
@@ -134,15 +134,15 @@ def test_those_without_batches_are_let_go_of() -> None:
 
 def test_one_partition_is_elected() -> None:
     """As a hint tells it: no other one is touched."""
-    rules, queues = partition_queues(1, 1, NOBODY)
+    rules, queues = partition_queues(1, 1, NO_LEADER)
     batches = [put(rules, queue) for queue in queues]
     elect(rules, topic(2, 2, 2, epoch=1), 1)
-    assert [queue.leader for queue in queues] == [1, 2, NOBODY]
+    assert [queue.leader for queue in queues] == [1, 2, NO_LEADER]
     assert rules.routings["t"].available == (0, 1)
     elect(rules, topic(2, 2, 2, epoch=1), 2)
     assert rules.routings["t"].available == (0, 1, 2)
     assert sent(rules, 2) == batches[1:]
-    elect(rules, topic(NOBODY, 2, 2, epoch=2), 0)
+    elect(rules, topic(NO_LEADER, 2, 2, epoch=2), 0)
     assert rules.routings["t"].available == (1, 2)
 
 

@@ -30,34 +30,28 @@ class Table:
         return {"10.0.0.1": "kafka-1", "10.0.0.2": "kafka-2", "10.0.0.3": "kafka-2"}[address]
 
 
-def test_each_address_until_it_fails_and_then_all_anew() -> None:
+@pytest.mark.asyncio
+async def test_each_address_until_it_fails_and_then_all_anew() -> None:
     """NET-32."""
-
-    async def main() -> None:
-        table = Table(["a", "b"], ["c"])
-        addresses = Addresses("kafka.example", table.resolve)
-        assert [await addresses.to_try() for _ in range(2)] == [("a", "b")] * 2
-        addresses.failed("a")
-        addresses.failed("a")
-        addresses.failed("stranger")
-        assert await addresses.to_try() == ("b",)
-        assert table.asked == 1
-        addresses.failed("b")
-        assert await addresses.to_try() == ("c",)
-
-    asyncio.run(main())
+    table = Table(["a", "b"], ["c"])
+    addresses = Addresses("kafka.example", table.resolve)
+    assert [await addresses.to_try() for _ in range(2)] == [("a", "b")] * 2
+    addresses.failed("a")
+    addresses.failed("a")
+    addresses.failed("stranger")
+    assert await addresses.to_try() == ("b",)
+    assert table.asked == 1
+    addresses.failed("b")
+    assert await addresses.to_try() == ("c",)
 
 
-def test_a_name_that_is_forgotten_is_looked_up_again() -> None:
+@pytest.mark.asyncio
+async def test_a_name_that_is_forgotten_is_looked_up_again() -> None:
     """It may have moved."""
-
-    async def main() -> None:
-        addresses = Addresses("kafka.example", Table(["old"], ["new"]).resolve)
-        await addresses.to_try()
-        addresses.forget()
-        assert await addresses.to_try() == ("new",)
-
-    asyncio.run(main())
+    addresses = Addresses("kafka.example", Table(["old"], ["new"]).resolve)
+    await addresses.to_try()
+    addresses.forget()
+    assert await addresses.to_try() == ("new",)
 
 
 @pytest.mark.parametrize(
@@ -73,29 +67,23 @@ def test_a_name_that_is_forgotten_is_looked_up_again() -> None:
         (":a b", "b", "b :a"),
     ],
 )
-def test_the_address_of_a_lost_connection_is_the_last_of_its_ip_version(found: str, lost: str, tried: str) -> None:
+@pytest.mark.asyncio
+async def test_the_address_of_a_lost_connection_is_the_last_of_its_ip_version(found: str, lost: str, tried: str) -> None:
     """Once: the look-up after that gives its own order."""
-
-    async def main() -> None:
-        addresses = Addresses("kafka.example", Table(found.split(), found.split()).resolve)
-        addresses.forget(lost)
-        assert " ".join(await addresses.to_try()) == tried
-        addresses.forget()
-        assert " ".join(await addresses.to_try()) == found
-
-    asyncio.run(main())
+    addresses = Addresses("kafka.example", Table(found.split(), found.split()).resolve)
+    addresses.forget(lost)
+    assert " ".join(await addresses.to_try()) == tried
+    addresses.forget()
+    assert " ".join(await addresses.to_try()) == found
 
 
-def test_a_name_that_stands_for_no_address() -> None:
+@pytest.mark.asyncio
+async def test_a_name_that_stands_for_no_address() -> None:
     """An error, as if the look-up had failed; the next try asks again."""
-
-    async def main() -> None:
-        addresses = Addresses("kafka.example", Table([], ["late"]).resolve)
-        with pytest.raises(OSError, match=r"'kafka\.example' stands for no address"):
-            await addresses.to_try()
-        assert await addresses.to_try() == ("late",)
-
-    asyncio.run(main())
+    addresses = Addresses("kafka.example", Table([], ["late"]).resolve)
+    with pytest.raises(OSError, match=r"'kafka\.example' stands for no address"):
+        await addresses.to_try()
+    assert await addresses.to_try() == ("late",)
 
 
 def test_canonical_names_stand_in_the_place_of_addresses() -> None:

@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import run, settle, until
+from jumping import jumping, settle, until
 from nodes import Tasks, ask, now, refuse, running, with_fake
 from scripted import Asked, ScriptedDialer, ScriptedStream, api_versions
 
@@ -50,58 +50,51 @@ def hosts(dialer: ScriptedDialer) -> list[str]:
 # Addresses
 
 
-def test_all_addresses_of_a_name_are_tried() -> None:
+@jumping
+async def test_all_addresses_of_a_name_are_tried() -> None:
     """Row 3 of the fault catalogue: at once while they refuse."""
 
-    async def main() -> None:
-        async def before(dial: int) -> None:
-            if dial < 3:
-                await refuse(dial)
+    async def before(dial: int) -> None:
+        if dial < 3:
+            await refuse(dial)
 
-        dialer = ScriptedDialer(before)
-        async with running(dialer, resolver=Table(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"])) as node:
-            began = now()
-            node.produce.request_connection()
-            await until(lambda: node.is_ready)
-            assert hosts(dialer) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
-            assert (now(), node.failures) == (began, 0)
-
-    run(main())
+    dialer = ScriptedDialer(before)
+    async with running(dialer, resolver=Table(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"])) as node:
+        began = now()
+        node.produce.request_connection()
+        await until(lambda: node.is_ready)
+        assert hosts(dialer) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+        assert (now(), node.failures) == (began, 0)
 
 
-def test_when_all_addresses_fail_each_reason_is_told() -> None:
+@jumping
+async def test_when_all_addresses_fail_each_reason_is_told() -> None:
     """With the address that it is about; and the name is looked up again for the next attempt."""
-
-    async def main() -> None:
-        table = Table(["10.0.0.1", "10.0.0.2"])
-        async with running(ScriptedDialer(refuse), Broker(-2, "boot", 1), resolver=table) as node:
-            for asked in (1, 2):
-                with pytest.raises(ConnectionLost) as caught:
-                    await ask(node)
-                assert str(caught.value) == ("boot:1 (10.0.0.1): [Errno 111] nobody listens; boot:1 (10.0.0.2): [Errno 111] nobody listens")
-                assert table.asked == asked
-
-    run(main())
-
-
-def test_a_name_that_cannot_be_resolved_keeps_the_resolvers_text() -> None:
-    """And is asked for again, after a pause."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer()
-        async with running(dialer, resolver=Table(socket.gaierror(-2, "Name or service not known"), ["10.0.0.1"])) as node:
-            with pytest.raises(ConnectionLost, match=r"host:9092: .*Name or service not known") as caught:
+    table = Table(["10.0.0.1", "10.0.0.2"])
+    async with running(ScriptedDialer(refuse), Broker(-2, "boot", 1), resolver=table) as node:
+        for asked in (1, 2):
+            with pytest.raises(ConnectionLost) as caught:
                 await ask(node)
-            assert isinstance(caught.value.__cause__, socket.gaierror)
-            node.produce.request_connection()
-            await asyncio.sleep(0.06)
-            assert node.is_ready
-            assert hosts(dialer) == ["10.0.0.1"]
-
-    run(main())
+            assert str(caught.value) == ("boot:1 (10.0.0.1): [Errno 111] nobody listens; boot:1 (10.0.0.2): [Errno 111] nobody listens")
+            assert table.asked == asked
 
 
-def test_a_resolver_that_hangs_is_given_up() -> None:
+@jumping
+async def test_a_name_that_cannot_be_resolved_keeps_the_resolvers_text() -> None:
+    """And is asked for again, after a pause."""
+    dialer = ScriptedDialer()
+    async with running(dialer, resolver=Table(socket.gaierror(-2, "Name or service not known"), ["10.0.0.1"])) as node:
+        with pytest.raises(ConnectionLost, match=r"host:9092: .*Name or service not known") as caught:
+            await ask(node)
+        assert isinstance(caught.value.__cause__, socket.gaierror)
+        node.produce.request_connection()
+        await asyncio.sleep(0.06)
+        assert node.is_ready
+        assert hosts(dialer) == ["10.0.0.1"]
+
+
+@jumping
+async def test_a_resolver_that_hangs_is_given_up() -> None:
     """A name server that says nothing."""
 
     class Silent(Table):
@@ -109,192 +102,168 @@ def test_a_resolver_that_hangs_is_given_up() -> None:
             await asyncio.Event().wait()
             return []
 
-    async def main() -> None:
-        async with running(ScriptedDialer(), resolver=Silent([])) as node:
-            began = now()
-            with pytest.raises(ConnectionLost, match="not resolved within 10 s"):
-                await ask(node)
-            assert now() - began == pytest.approx(10, abs=0.01)
-
-    run(main())
+    async with running(ScriptedDialer(), resolver=Silent([])) as node:
+        began = now()
+        with pytest.raises(ConnectionLost, match="not resolved within 10 s"):
+            await ask(node)
+        assert now() - began == pytest.approx(10, abs=0.01)
 
 
-def test_an_address_that_hangs_ends_the_attempt_and_another_is_next() -> None:
+@jumping
+async def test_an_address_that_hangs_ends_the_attempt_and_another_is_next() -> None:
     """A hanging address costs its time once. Then the connection tries the name's other addresses."""
 
-    async def main() -> None:
-        async def hang_at_first(dial: int) -> None:
-            if dial == 1:
-                await asyncio.Event().wait()
+    async def hang_at_first(dial: int) -> None:
+        if dial == 1:
+            await asyncio.Event().wait()
 
-        dialer = ScriptedDialer(hang_at_first)
-        table = Table(["10.0.0.1", "10.0.0.2"])
-        async with running(dialer, resolver=table) as node:
-            with pytest.raises(ConnectionLost, match=r"10\.0\.0\.1\): no usable connection within 10 s"):
-                await ask(node)
-            node.produce.request_connection()
-            await asyncio.sleep(0.06)
-            assert node.is_ready
-            assert (hosts(dialer), table.asked) == (["10.0.0.1", "10.0.0.2"], 1)
-
-    run(main())
+    dialer = ScriptedDialer(hang_at_first)
+    table = Table(["10.0.0.1", "10.0.0.2"])
+    async with running(dialer, resolver=table) as node:
+        with pytest.raises(ConnectionLost, match=r"10\.0\.0\.1\): no usable connection within 10 s"):
+            await ask(node)
+        node.produce.request_connection()
+        await asyncio.sleep(0.06)
+        assert node.is_ready
+        assert (hosts(dialer), table.asked) == (["10.0.0.1", "10.0.0.2"], 1)
 
 
-def test_after_a_loss_the_name_is_looked_up_again() -> None:
+@jumping
+async def test_after_a_loss_the_name_is_looked_up_again() -> None:
     """A broker's name may have moved with it."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer()
-        async with running(dialer, resolver=Table(["10.0.0.1"], ["10.0.0.9"])) as node:
-            node.produce.request_connection()
-            await until(lambda: node.is_ready)
-            await asyncio.sleep(10)
-            dialer.streams[0].lose()
-            node.produce.request_connection()
-            await until(lambda: node.is_ready)
-            assert hosts(dialer) == ["10.0.0.1", "10.0.0.9"]
-
-    run(main())
+    dialer = ScriptedDialer()
+    async with running(dialer, resolver=Table(["10.0.0.1"], ["10.0.0.9"])) as node:
+        node.produce.request_connection()
+        await until(lambda: node.is_ready)
+        await asyncio.sleep(10)
+        dialer.streams[0].lose()
+        node.produce.request_connection()
+        await until(lambda: node.is_ready)
+        assert hosts(dialer) == ["10.0.0.1", "10.0.0.9"]
 
 
-def test_the_error_of_a_broker_tells_its_number_and_advertised_address() -> None:
+@jumping
+async def test_the_error_of_a_broker_tells_its_number_and_advertised_address() -> None:
     """Row 21: an address that only the brokers' own network knows is the usual mistake."""
-
-    async def main() -> None:
-        async with running(ScriptedDialer(refuse), Broker(7, "internal", 9092)) as node:
-            with pytest.raises(ConnectionLost, match=r"^internal:9092: .*the address that the cluster advertises for broker 7\)$"):
-                await ask(node)
-
-    run(main())
+    async with running(ScriptedDialer(refuse), Broker(7, "internal", 9092)) as node:
+        with pytest.raises(ConnectionLost, match=r"^internal:9092: .*the address that the cluster advertises for broker 7\)$"):
+            await ask(node)
 
 
 @pytest.mark.parametrize("part", ["dialer", "resolver"])
-def test_whatever_a_users_part_raises_is_a_failed_attempt(part: str) -> None:
+@jumping
+async def test_whatever_a_users_part_raises_is_a_failed_attempt(part: str) -> None:
     """A bug of theirs ends no task of ours."""
 
     class Broken(Table):
         async def resolve(self, _host: str) -> Sequence[str]:
             raise KeyError("theirs")
 
-    async def main() -> None:
-        async def fail(_dial: int) -> None:
-            raise KeyError("theirs")
+    async def fail(_dial: int) -> None:
+        raise KeyError("theirs")
 
-        changes: dict[str, Any] = {"resolver": Broken([])} if part == "resolver" else {}
-        async with running(ScriptedDialer(fail), **changes) as node:
-            with pytest.raises(ConnectionLost, match="theirs"):
-                await ask(node)
-
-    run(main())
+    changes: dict[str, Any] = {"resolver": Broken([])} if part == "resolver" else {}
+    async with running(ScriptedDialer(fail), **changes) as node:
+        with pytest.raises(ConnectionLost, match="theirs"):
+            await ask(node)
 
 
 # Times
 
 
-def test_each_failure_gives_the_next_attempt_more_time() -> None:
+@jumping
+async def test_each_failure_gives_the_next_attempt_more_time() -> None:
     """KIP-601: doubled, with jitter, up to the longest; a connection that is ready ends it."""
 
-    async def main() -> None:
-        async def hang_five_times(dial: int) -> None:
-            if dial <= 5:
-                await asyncio.Event().wait()
+    async def hang_five_times(dial: int) -> None:
+        if dial <= 5:
+            await asyncio.Event().wait()
 
-        dialer = ScriptedDialer(hang_five_times)
-        async with running(dialer, setup=Backoff(1.0, 6.0), reconnect=Backoff(0.0, 0.0)) as node:
-            took = []
-            for _ in range(5):
-                began = now()
-                with pytest.raises(ConnectionLost):
-                    await ask(node)
-                took.append(now() - began)
-            assert took == pytest.approx([1, 2, 4, 6, 6], abs=0.01)
-            node.produce.request_connection()
-            await until(lambda: node.is_ready)
-            assert node.produce.failures == 0
-
-    run(main())
+    dialer = ScriptedDialer(hang_five_times)
+    async with running(dialer, setup=Backoff(1.0, 6.0), reconnect=Backoff(0.0, 0.0)) as node:
+        took = []
+        for _ in range(5):
+            began = now()
+            with pytest.raises(ConnectionLost):
+                await ask(node)
+            took.append(now() - began)
+        assert took == pytest.approx([1, 2, 4, 6, 6], abs=0.01)
+        node.produce.request_connection()
+        await until(lambda: node.is_ready)
+        assert node.produce.failures == 0
 
 
-def test_only_a_usable_connection_ends_the_pauses() -> None:
+@jumping
+async def test_only_a_usable_connection_ends_the_pauses() -> None:
     """KIP-144: a listener that accepts and then closes is no broker that is back."""
 
-    async def main() -> None:
-        def close(stream: ScriptedStream, _asked: Asked) -> None:
-            stream.lose()
+    def close(stream: ScriptedStream, _asked: Asked) -> None:
+        stream.lose()
 
-        dialer = ScriptedDialer(answers=close)
-        async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
-            node.produce.request_connection()
-            await asyncio.sleep(3)
-            moments = [moment for moment, _, _ in dialer.dials]
-            assert [later - earlier for earlier, later in itertools.pairwise(moments)][:5] == pytest.approx(
-                [0.05, 0.1, 0.2, 0.4, 0.8], abs=0.01
-            )
-
-    run(main())
+    dialer = ScriptedDialer(answers=close)
+    async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
+        node.produce.request_connection()
+        await asyncio.sleep(3)
+        moments = [moment for moment, _, _ in dialer.dials]
+        assert [later - earlier for earlier, later in itertools.pairwise(moments)][:5] == pytest.approx(
+            [0.05, 0.1, 0.2, 0.4, 0.8], abs=0.01
+        )
 
 
-def test_a_connection_that_is_lost_at_once_is_not_made_again_at_once() -> None:
+@jumping
+async def test_a_connection_that_is_lost_at_once_is_not_made_again_at_once() -> None:
     """A broker that lets us in and throws us out is dialled as often as the first pause allows."""
 
-    async def main() -> None:
-        def answer_and_vanish(stream: ScriptedStream, asked: Asked) -> None:
-            api_versions(stream, asked)
-            asyncio.get_running_loop().call_soon(stream.lose)
+    def answer_and_vanish(stream: ScriptedStream, asked: Asked) -> None:
+        api_versions(stream, asked)
+        asyncio.get_running_loop().call_soon(stream.lose)
 
-        dialer = ScriptedDialer(answers=answer_and_vanish)
-        async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
-            node.produce.request_connection()
-            await asyncio.sleep(1)
-            assert 15 < len(dialer.dials) <= 21
-
-    run(main())
+    dialer = ScriptedDialer(answers=answer_and_vanish)
+    async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
+        node.produce.request_connection()
+        await asyncio.sleep(1)
+        assert 15 < len(dialer.dials) <= 21
 
 
-def test_a_connection_that_lasted_is_made_again_at_once() -> None:
+@jumping
+async def test_a_connection_that_lasted_is_made_again_at_once() -> None:
     """Row 9: a broker that closed an idle connection costs the next send nothing."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer()
-        async with running(dialer) as node:
-            node.produce.request_connection()
-            await until(lambda: node.is_ready)
-            await asyncio.sleep(600)
-            dialer.streams[0].end()
-            await settle()
-            assert not node.is_ready
-            assert node.last_error is None
-            began = now()
-            node.produce.request_connection()
-            await until(lambda: node.is_ready)
-            assert now() == began
-
-    run(main())
+    dialer = ScriptedDialer()
+    async with running(dialer) as node:
+        node.produce.request_connection()
+        await until(lambda: node.is_ready)
+        await asyncio.sleep(600)
+        dialer.streams[0].end()
+        await settle()
+        assert not node.is_ready
+        assert node.last_error is None
+        began = now()
+        node.produce.request_connection()
+        await until(lambda: node.is_ready)
+        assert now() == began
 
 
-def test_a_connection_that_hangs_delays_no_other() -> None:
+@jumping
+async def test_a_connection_that_hangs_delays_no_other() -> None:
     """Metadata must come through while the produce connection of the same broker is being made in vain."""
 
-    async def main() -> None:
-        async def hang_at_first(dial: int) -> None:
-            if dial == 1:
-                await asyncio.Event().wait()
+    async def hang_at_first(dial: int) -> None:
+        if dial == 1:
+            await asyncio.Event().wait()
 
-        dialer = ScriptedDialer(hang_at_first)
-        tasks = Tasks()
-        async with running(dialer, tasks=tasks) as node:
-            node.produce.request_connection()
-            await settle()
-            began = now()
-            task = ask(node)
-            await until(lambda: node.load == (Standing.CONNECTED, 1))
-            dialer.streams[0].answer(dialer.streams[0].asked[-1])
-            await task
-            assert now() == began
-            assert not node.is_ready
-            assert tasks.started == ["node 1 host:9092, produce", "node 1 host:9092, control"]
-
-    run(main())
+    dialer = ScriptedDialer(hang_at_first)
+    tasks = Tasks()
+    async with running(dialer, tasks=tasks) as node:
+        node.produce.request_connection()
+        await settle()
+        began = now()
+        task = ask(node)
+        await until(lambda: node.load == (Standing.CONNECTED, 1))
+        dialer.streams[0].answer(dialer.streams[0].asked[-1])
+        await task
+        assert now() == began
+        assert not node.is_ready
+        assert tasks.started == ["node 1 host:9092, produce", "node 1 host:9092, control"]
 
 
 class HungResolver:
@@ -305,222 +274,197 @@ class HungResolver:
         return []
 
 
-def test_patience_is_shorter_than_the_look_up() -> None:
+@jumping
+async def test_patience_is_shorter_than_the_look_up() -> None:
     """The error says that the name is not resolved yet, and nothing of look-ups once the broker is dialled."""
-
-    async def main() -> None:
-        async with running(ScriptedDialer(), resolver=HungResolver()) as node:
-            with pytest.raises(ConnectionLost, match=r"no connection within 1 s yet: the name is not resolved$"):
-                await node.call(ApiKey.METADATA, lambda _: None, timeout=30.0, patience=1.0)
-
-    run(main())
+    async with running(ScriptedDialer(), resolver=HungResolver()) as node:
+        with pytest.raises(ConnectionLost, match=r"no connection within 1 s yet: the name is not resolved$"):
+            await node.call(ApiKey.METADATA, lambda _: None, timeout=30.0, patience=1.0)
 
 
-def test_patience_is_shorter_than_the_dial() -> None:
+@jumping
+async def test_patience_is_shorter_than_the_dial() -> None:
     """The caller may ask another broker after its patience is over.
 
     The node goes on to connect, and the next caller uses that connection.
     """
+    gate = asyncio.Event()
 
-    async def main() -> None:
-        gate = asyncio.Event()
+    async def wait(_dial: int) -> None:
+        await gate.wait()
 
-        async def wait(_dial: int) -> None:
-            await gate.wait()
-
-        dialer = ScriptedDialer(wait)
-        async with running(dialer) as node:
-            began = now()
-            with pytest.raises(ConnectionLost, match=r"no connection within 1 s yet$"):
-                await node.call(ApiKey.METADATA, lambda _: None, timeout=30.0, patience=1.0)
-            assert now() - began == pytest.approx(1, abs=0.01)
-            assert node.load == (Standing.DIALLING, 0)
-            gate.set()
-            await settle()
-            assert node.load == (Standing.CONNECTED, 0)
-            assert len(dialer.dials) == 1
-
-    run(main())
+    dialer = ScriptedDialer(wait)
+    async with running(dialer) as node:
+        began = now()
+        with pytest.raises(ConnectionLost, match=r"no connection within 1 s yet$"):
+            await node.call(ApiKey.METADATA, lambda _: None, timeout=30.0, patience=1.0)
+        assert now() - began == pytest.approx(1, abs=0.01)
+        assert node.load == (Standing.DIALLING, 0)
+        gate.set()
+        await settle()
+        assert node.load == (Standing.CONNECTED, 0)
+        assert len(dialer.dials) == 1
 
 
 # Handshakes
 
 
-def test_a_broker_that_closes_at_our_newest_form_is_asked_in_the_oldest() -> None:
+@jumping
+async def test_a_broker_that_closes_at_our_newest_form_is_asked_in_the_oldest() -> None:
     """Row 47: in at most three tries, and so again at each connection."""
 
-    async def main() -> None:
-        def old(stream: ScriptedStream, asked: Asked) -> None:
-            if asked.version:
-                stream.lose()
-            else:
-                api_versions(stream, asked)
+    def old(stream: ScriptedStream, asked: Asked) -> None:
+        if asked.version:
+            stream.lose()
+        else:
+            api_versions(stream, asked)
 
-        dialer = ScriptedDialer(answers=old)
-        async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
-            node.produce.request_connection()
-            while not node.is_ready:
-                await asyncio.sleep(0.01)
-            assert [stream.asked[0].version for stream in dialer.streams] == [NEWEST, NEWEST, 0]
-            await asyncio.sleep(10)
-            dialer.streams[-1].lose()
-            await until(lambda: node.is_ready)
-            assert dialer.streams[-1].asked[0].version == 0, "it is remembered"
-
-    run(main())
+    dialer = ScriptedDialer(answers=old)
+    async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
+        node.produce.request_connection()
+        while not node.is_ready:
+            await asyncio.sleep(0.01)
+        assert [stream.asked[0].version for stream in dialer.streams] == [NEWEST, NEWEST, 0]
+        await asyncio.sleep(10)
+        dialer.streams[-1].lose()
+        await until(lambda: node.is_ready)
+        assert dialer.streams[-1].asked[0].version == 0, "it is remembered"
 
 
-def test_a_broker_that_was_only_restarting_is_asked_in_our_newest_form() -> None:
+@jumping
+async def test_a_broker_that_was_only_restarting_is_asked_in_our_newest_form() -> None:
     """One closed handshake is no reason to speak as in old times."""
 
-    async def main() -> None:
-        def close_once(stream: ScriptedStream, asked: Asked) -> None:
-            if len(dialer.streams) == 1:
-                stream.lose()
-            else:
-                api_versions(stream, asked)
+    def close_once(stream: ScriptedStream, asked: Asked) -> None:
+        if len(dialer.streams) == 1:
+            stream.lose()
+        else:
+            api_versions(stream, asked)
 
-        dialer = ScriptedDialer(answers=close_once)
-        async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
-            node.produce.request_connection()
-            while not node.is_ready:
-                await asyncio.sleep(0.01)
-            assert [stream.asked[0].version for stream in dialer.streams] == [NEWEST, NEWEST]
-
-    run(main())
+    dialer = ScriptedDialer(answers=close_once)
+    async with running(dialer, on_change=lambda node: node.produce.request_connection()) as node:
+        node.produce.request_connection()
+        while not node.is_ready:
+            await asyncio.sleep(0.01)
+        assert [stream.asked[0].version for stream in dialer.streams] == [NEWEST, NEWEST]
 
 
 @pytest.mark.parametrize(("highest", "is_muted"), [(4, True), (2, True), (1, False)])
-def test_a_handshake_may_throttle(highest: int, *, is_muted: bool) -> None:
+@jumping
+async def test_a_handshake_may_throttle(highest: int, *, is_muted: bool) -> None:
     """From ApiVersions v2 on it is the client that waits (KIP-219)."""
-
-    async def main() -> None:
-        async with with_fake() as (node, cluster, _):
-            cluster.brokers[1].versions = {**cluster.brokers[1].versions, ApiKey.API_VERSIONS: (0, highest)}
-            cluster.throttle("ApiVersions", 2, times=None)
-            node.produce.request_connection()
-            await until(lambda: node.produce.connection)
-            assert node.is_muted is is_muted
-
-    run(main())
+    async with with_fake() as (node, cluster, _):
+        cluster.brokers[1].versions = {**cluster.brokers[1].versions, ApiKey.API_VERSIONS: (0, highest)}
+        cluster.throttle("ApiVersions", 2, times=None)
+        node.produce.request_connection()
+        await until(lambda: node.produce.connection)
+        assert node.is_muted is is_muted
 
 
 # The task
 
 
-def test_one_task_makes_the_connection_each_time() -> None:
+@jumping
+async def test_one_task_makes_the_connection_each_time() -> None:
     """It begins with the first request, and waits for the next one while the connection is ready, and after a loss or a failure."""
 
-    async def main() -> None:
-        async def fail_second(dial: int) -> None:
-            if dial == 2:
-                await refuse(dial)
+    async def fail_second(dial: int) -> None:
+        if dial == 2:
+            await refuse(dial)
 
-        dialer = ScriptedDialer(fail_second)
-        tasks = Tasks()
-        async with running(dialer, tasks=tasks) as node:
-            await asyncio.sleep(1)
-            assert tasks.started == []
-            for dials in (1, 2, 3):
-                node.produce.request_connection()
-                await asyncio.sleep(0.2)
-                assert len(dialer.dials) == dials
-                assert node.is_ready is (dials != 2)
-                if dials == 1:
-                    dialer.streams[0].lose()
-                    await asyncio.sleep(0.2)
-                    assert len(dialer.dials) == 1, "nobody needs the connection"
-                assert not node.produce.is_dialling
-                assert tasks.alive == tasks.started == ["node 1 host:9092, produce"]
-        assert tasks.alive == []
-
-    run(main())
-
-
-def test_an_attempt_is_not_made_twice() -> None:
-    """Requests during an attempt, and during the pause after it, are one request."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer(refuse)
-        async with running(dialer) as node:
-            for _ in range(3):
-                node.produce.request_connection()
-                await asyncio.sleep(0)
-            await settle()
-            assert len(dialer.dials) == 1
+    dialer = ScriptedDialer(fail_second)
+    tasks = Tasks()
+    async with running(dialer, tasks=tasks) as node:
+        await asyncio.sleep(1)
+        assert tasks.started == []
+        for dials in (1, 2, 3):
             node.produce.request_connection()
-            await asyncio.sleep(1)
-            assert len(dialer.dials) == 1
+            await asyncio.sleep(0.2)
+            assert len(dialer.dials) == dials
+            assert node.is_ready is (dials != 2)
+            if dials == 1:
+                dialer.streams[0].lose()
+                await asyncio.sleep(0.2)
+                assert len(dialer.dials) == 1, "nobody needs the connection"
+            assert not node.produce.is_dialling
+            assert tasks.alive == tasks.started == ["node 1 host:9092, produce"]
+    assert tasks.alive == []
 
-    run(main())
+
+@jumping
+async def test_an_attempt_is_not_made_twice() -> None:
+    """Requests during an attempt, and during the pause after it, are one request."""
+    dialer = ScriptedDialer(refuse)
+    async with running(dialer) as node:
+        for _ in range(3):
+            node.produce.request_connection()
+            await asyncio.sleep(0)
+        await settle()
+        assert len(dialer.dials) == 1
+        node.produce.request_connection()
+        await asyncio.sleep(1)
+        assert len(dialer.dials) == 1
 
 
 @pytest.mark.parametrize("when", ["new", "dialling", "shaking hands", "pausing", "connected", "lost"])
-def test_closing_ends_the_task(when: str) -> None:
+@jumping
+async def test_closing_ends_the_task(when: str) -> None:
     """At once, wherever it is. It ends without an error, because a cancelled task would end the producer."""
 
-    async def main() -> None:
-        async def before(_dial: int) -> None:
-            if when == "dialling":
-                await asyncio.sleep(5)
-            if when == "pausing":
-                await refuse(1)
+    async def before(_dial: int) -> None:
+        if when == "dialling":
+            await asyncio.sleep(5)
+        if when == "pausing":
+            await refuse(1)
 
-        dialer = ScriptedDialer(before, None if when == "shaking hands" else api_versions)
-        tasks = Tasks()
-        async with running(dialer, tasks=tasks, reconnect=Backoff(5.0, 5.0)) as node:
-            node.produce.request_connection()
-            if when != "new":
-                await settle()
-            if when == "lost":
-                dialer.streams[0].lose()
-                await settle()
-            assert len(tasks.alive) == 1
-            began, failures = now(), node.failures
-            node.close()
-            await tasks.end()
-            assert (now(), node.failures) == (began, failures)
-            node.produce.request_connection()
-            assert len(tasks.started) == 1
-
-    run(main())
+    dialer = ScriptedDialer(before, None if when == "shaking hands" else api_versions)
+    tasks = Tasks()
+    async with running(dialer, tasks=tasks, reconnect=Backoff(5.0, 5.0)) as node:
+        node.produce.request_connection()
+        if when != "new":
+            await settle()
+        if when == "lost":
+            dialer.streams[0].lose()
+            await settle()
+        assert len(tasks.alive) == 1
+        began, failures = now(), node.failures
+        node.close()
+        await tasks.end()
+        assert (now(), node.failures) == (began, failures)
+        node.produce.request_connection()
+        assert len(tasks.started) == 1
 
 
-def test_a_dialer_that_suppresses_the_cancellation_gives_no_connection() -> None:
+@jumping
+async def test_a_dialer_that_suppresses_the_cancellation_gives_no_connection() -> None:
     """It is the user's, and may do so. The broker's id may belong to another node by then."""
 
-    async def main() -> None:
-        async def stubborn(_dial: int) -> None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(5)
+    async def stubborn(_dial: int) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(5)
 
-        dialer = ScriptedDialer(stubborn)
-        changed: list[bool] = []
-        tasks = Tasks()
-        async with running(dialer, tasks=tasks, on_change=lambda node: changed.append(node.is_ready)) as node:
-            node.produce.request_connection()
-            await settle()
-            node.close()
-            await tasks.end()
-            await settle()
-            assert node.produce.connection is None
-            assert changed == []
-            assert dialer.streams[0].aborted
-
-    run(main())
+    dialer = ScriptedDialer(stubborn)
+    changed: list[bool] = []
+    tasks = Tasks()
+    async with running(dialer, tasks=tasks, on_change=lambda node: changed.append(node.is_ready)) as node:
+        node.produce.request_connection()
+        await settle()
+        node.close()
+        await tasks.end()
+        await settle()
+        assert node.produce.connection is None
+        assert changed == []
+        assert dialer.streams[0].aborted
 
 
 @pytest.mark.parametrize("before", [None, refuse], ids=["ready", "failed"])
-def test_the_task_may_close_its_own_connection(before: Any) -> None:
+@jumping
+async def test_the_task_may_close_its_own_connection(before: Any) -> None:
     """By what it calls when the connection is ready, or may be tried again. It does not end as a cancelled task."""
-
-    async def main() -> None:
-        tasks = Tasks()
-        async with running(ScriptedDialer(before), tasks=tasks, on_change=lambda node: node.close()) as node:
-            node.produce.request_connection()
-            await tasks.end()
-            await settle()
-            assert node.produce.connection is None
-            assert len(tasks.started) == 1
-
-    run(main())
+    tasks = Tasks()
+    async with running(ScriptedDialer(before), tasks=tasks, on_change=lambda node: node.close()) as node:
+        node.produce.request_connection()
+        await tasks.end()
+        await settle()
+        assert node.produce.connection is None
+        assert len(tasks.started) == 1

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import run, settle, until
+from jumping import jumping, settle, until
 from nodes import Tasks
 from scripted import ScriptedDialer, settings
 
@@ -51,288 +51,252 @@ def ask(node: BrokerNode) -> asyncio.Task[Any]:
     return asyncio.ensure_future(node.call(ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=30.0))
 
 
-def test_before_any_answer_the_bootstrap_addresses_take_turns() -> None:
+@jumping
+async def test_before_any_answer_the_bootstrap_addresses_take_turns() -> None:
     """So that one that is silent does not stand before the others for ever."""
-
-    async def main() -> None:
-        async with standing(None, "a:1", "b:2", "c:3") as (cluster, tasks):
-            rounds = [wheres(cluster.candidates()) for _ in range(6)]
-            assert all(sorted(each) == ["a:1", "b:2", "c:3"] for each in rounds)
-            assert {each[0] for each in rounds[:3]} == {"a:1", "b:2", "c:3"}
-            assert rounds[:3] == rounds[3:]
-            assert tasks.started == [], "a node that nobody asks needs no task"
-
-    run(main())
+    async with standing(None, "a:1", "b:2", "c:3") as (cluster, tasks):
+        rounds = [wheres(cluster.candidates()) for _ in range(6)]
+        assert all(sorted(each) == ["a:1", "b:2", "c:3"] for each in rounds)
+        assert {each[0] for each in rounds[:3]} == {"a:1", "b:2", "c:3"}
+        assert rounds[:3] == rounds[3:]
+        assert tasks.started == [], "a node that nobody asks needs no task"
 
 
-def test_nothing_is_dialled_before_somebody_asks() -> None:
+@jumping
+async def test_nothing_is_dialled_before_somebody_asks() -> None:
     """Tasks wait for a reason."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer()
-        async with standing(dialer) as (cluster, _):
-            cluster.update(known(ONE, TWO))
-            await asyncio.sleep(100)
-            assert dialer.dials == []
-
-    run(main())
+    dialer = ScriptedDialer()
+    async with standing(dialer) as (cluster, _):
+        cluster.update(known(ONE, TWO))
+        await asyncio.sleep(100)
+        assert dialer.dials == []
 
 
 @pytest.mark.parametrize(
     ("address", "dialled"), [("host:1", ("host", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:80", ("10.0.0.1", 80))]
 )
-def test_a_bootstrap_address_is_dialled_as_written(address: str, dialled: tuple[str, int]) -> None:
+@jumping
+async def test_a_bootstrap_address_is_dialled_as_written(address: str, dialled: tuple[str, int]) -> None:
     """Without the brackets that part an IPv6 address from its port."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer()
-        async with standing(dialer, address) as (cluster, _):
-            task = ask(cluster.candidates()[0])
-            await until(lambda: dialer.dials)
-            assert dialer.dials[0][1:] == dialled
-            cluster.close(now=True)
-            with pytest.raises(ConnectionLost):
-                await task
-
-    run(main())
+    dialer = ScriptedDialer()
+    async with standing(dialer, address) as (cluster, _):
+        task = ask(cluster.candidates()[0])
+        await until(lambda: dialer.dials)
+        assert dialer.dials[0][1:] == dialled
+        cluster.close(now=True)
+        with pytest.raises(ConnectionLost):
+            await task
 
 
-def test_brokers_that_metadata_names_are_nodes() -> None:
+@jumping
+async def test_brokers_that_metadata_names_are_nodes() -> None:
     """By their numbers; the bootstrap addresses have none and are asked last."""
-
-    async def main() -> None:
-        async with standing() as (cluster, _):
-            assert cluster.node(1) is None
-            cluster.update(known(ONE, TWO))
-            await settle()
-            assert [cluster.node(number).where for number in (1, 2)] == ["host1:9092", "host2:9092"]  # type: ignore[union-attr]
-            assert (cluster.node(3), cluster.node(-1), cluster.node(-2)) == (None, None, None)
-            assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
-            assert wheres(list(cluster.bootstrap)) == ["boot:1", "boot:2"]
-
-    run(main())
+    async with standing() as (cluster, _):
+        assert cluster.node(1) is None
+        cluster.update(known(ONE, TWO))
+        await settle()
+        assert [cluster.node(number).where for number in (1, 2)] == ["host1:9092", "host2:9092"]  # type: ignore[union-attr]
+        assert (cluster.node(3), cluster.node(-1), cluster.node(-2)) == (None, None, None)
+        assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
+        assert wheres(list(cluster.bootstrap)) == ["boot:1", "boot:2"]
 
 
-def test_brokers_that_are_told_again_stay() -> None:
+@jumping
+async def test_brokers_that_are_told_again_stay() -> None:
     """Their connections too; a rack is not an address."""
-
-    async def main() -> None:
-        async with standing() as (cluster, _):
-            cluster.update(known(ONE, TWO))
-            one = cluster.node(1)
-            cluster.update(known(ONE._replace(rack="moved"), TWO))
-            assert cluster.node(1) is one
-            assert one is not None
-            one.produce.request_connection()
-            await settle()
-            cluster.update(known(ONE, TWO))
-            assert one.is_ready
-
-    run(main())
+    async with standing() as (cluster, _):
+        cluster.update(known(ONE, TWO))
+        one = cluster.node(1)
+        cluster.update(known(ONE._replace(rack="moved"), TWO))
+        assert cluster.node(1) is one
+        assert one is not None
+        one.produce.request_connection()
+        await settle()
+        cluster.update(known(ONE, TWO))
+        assert one.is_ready
 
 
 @pytest.mark.parametrize("changed", [ONE._replace(host="new"), ONE._replace(port=9093)], ids=["host", "port"])
-def test_a_broker_at_a_new_address_is_another_node(changed: Broker) -> None:
+@jumping
+async def test_a_broker_at_a_new_address_is_another_node(changed: Broker) -> None:
     """The old one is closed, and what is in flight there fails."""
-
-    async def main() -> None:
-        async with standing() as (cluster, tasks):
-            cluster.update(known(ONE))
-            old = cluster.node(1)
-            assert old is not None
-            task = ask(old)
-            await until(lambda: old.load == (0, 1))
-            cluster.update(known(changed))
-            new = cluster.node(1)
-            assert new is not None
-            assert new is not old
-            assert new.where == f"{changed.host}:{changed.port}"
-            with pytest.raises(ConnectionLost):
-                await task
-            await settle()
-            assert (old.control.connection, tasks.alive) == (None, [])
-
-    run(main())
+    async with standing() as (cluster, tasks):
+        cluster.update(known(ONE))
+        old = cluster.node(1)
+        assert old is not None
+        task = ask(old)
+        await until(lambda: old.load == (0, 1))
+        cluster.update(known(changed))
+        new = cluster.node(1)
+        assert new is not None
+        assert new is not old
+        assert new.where == f"{changed.host}:{changed.port}"
+        with pytest.raises(ConnectionLost):
+            await task
+        await settle()
+        assert (old.control.connection, tasks.alive) == (None, [])
 
 
-def test_nodes_change_in_steps_until_newer_brokers_are_told() -> None:
+@jumping
+async def test_nodes_change_in_steps_until_newer_brokers_are_told() -> None:
     """One node in each step. What a newer call told stays, and what it made is not closed."""
-
-    async def main() -> None:
-        many = known(*(ONE._replace(node_id=number) for number in range(1, 101)))
-        async with standing() as (cluster, _):
-            assert len(list(cluster.updating(many))) == 100
-            assert len(cluster.nodes) == 100
-            assert len(list(cluster.updating(dict(many)))) == 0
-            moved = cluster.updating(known(*(broker._replace(port=1) for broker in many.values())))
-            for _ in range(150):
-                next(moved)
-            assert len([node for node in cluster.nodes if node.broker.port == 1]) == 50
-            cluster.update(known(ONE, TWO))
-            nodes = cluster.nodes
-            assert list(moved) == []
-            assert cluster.nodes == nodes
-            assert sorted(wheres(list(nodes))) == ["host1:9092", "host2:9092"]
-            closing = cluster.updating(many)
-            next(closing)
-            cluster.close(now=True)
-            assert list(closing) == []
-
-    run(main())
+    many = known(*(ONE._replace(node_id=number) for number in range(1, 101)))
+    async with standing() as (cluster, _):
+        assert len(list(cluster.updating(many))) == 100
+        assert len(cluster.nodes) == 100
+        assert len(list(cluster.updating(dict(many)))) == 0
+        moved = cluster.updating(known(*(broker._replace(port=1) for broker in many.values())))
+        for _ in range(150):
+            next(moved)
+        assert len([node for node in cluster.nodes if node.broker.port == 1]) == 50
+        cluster.update(known(ONE, TWO))
+        nodes = cluster.nodes
+        assert list(moved) == []
+        assert cluster.nodes == nodes
+        assert sorted(wheres(list(nodes))) == ["host1:9092", "host2:9092"]
+        closing = cluster.updating(many)
+        next(closing)
+        cluster.close(now=True)
+        assert list(closing) == []
 
 
-def test_a_broker_that_is_gone_is_closed() -> None:
+@jumping
+async def test_a_broker_that_is_gone_is_closed() -> None:
     """And asked nothing more."""
-
-    async def main() -> None:
-        async with standing() as (cluster, _):
-            cluster.update(known(ONE, TWO))
-            one = cluster.node(1)
-            assert one is not None
-            one.produce.request_connection()
-            await settle()
-            cluster.update(known(TWO))
-            await settle()
-            assert cluster.node(1) is None
-            assert not one.is_ready
-            assert wheres(cluster.candidates()) == ["host2:9092"]
-
-    run(main())
+    async with standing() as (cluster, _):
+        cluster.update(known(ONE, TWO))
+        one = cluster.node(1)
+        assert one is not None
+        one.produce.request_connection()
+        await settle()
+        cluster.update(known(TWO))
+        await settle()
+        assert cluster.node(1) is None
+        assert not one.is_ready
+        assert wheres(cluster.candidates()) == ["host2:9092"]
 
 
-def test_the_least_loaded_is_asked_first() -> None:
+@jumping
+async def test_the_least_loaded_is_asked_first() -> None:
     """NET-22: connected nodes come first, the one with the fewest requests in flight leading.
 
     Then come nodes that are alive, then those not tried yet.
     """
-
-    async def main() -> None:
-        four = Broker(4, "host4", 9092)
-        async with standing() as (cluster, _):
-            cluster.update(known(ONE, TWO, THREE, four))
-            one, two, three = (cluster.node(number) for number in (1, 2, 3))
-            assert one is not None
-            assert two is not None
-            assert three is not None
-            one.produce.request_connection()
-            tasks = [ask(two), ask(two), ask(three)]
-            await until(lambda: (two.load, three.load) == ((Standing.CONNECTED, 2), (Standing.CONNECTED, 1)))
-            for _ in range(4):
-                assert wheres(cluster.candidates()) == ["host3:9092", "host2:9092", "host1:9092", "host4:9092"]
-            cluster.close(now=False)
-            for task in tasks:
-                with pytest.raises(ConnectionLost):
-                    await task
-
-    run(main())
+    four = Broker(4, "host4", 9092)
+    async with standing() as (cluster, _):
+        cluster.update(known(ONE, TWO, THREE, four))
+        one, two, three = (cluster.node(number) for number in (1, 2, 3))
+        assert one is not None
+        assert two is not None
+        assert three is not None
+        one.produce.request_connection()
+        tasks = [ask(two), ask(two), ask(three)]
+        await until(lambda: (two.load, three.load) == ((Standing.CONNECTED, 2), (Standing.CONNECTED, 1)))
+        for _ in range(4):
+            assert wheres(cluster.candidates()) == ["host3:9092", "host2:9092", "host1:9092", "host4:9092"]
+        cluster.close(now=False)
+        for task in tasks:
+            with pytest.raises(ConnectionLost):
+                await task
 
 
-def test_who_pauses_or_throttles_is_not_asked() -> None:
+@jumping
+async def test_who_pauses_or_throttles_is_not_asked() -> None:
     """The cluster asks no node in backoff and no throttled node while there are others. A node that hangs while it connects comes last."""
 
-    async def main() -> None:
-        async def before(dial: int) -> None:
-            match dialer.dials[dial - 1][1]:
-                case "host1":
-                    raise ConnectionRefusedError
-                case "host2":
-                    await asyncio.Event().wait()
+    async def before(dial: int) -> None:
+        match dialer.dials[dial - 1][1]:
+            case "host1":
+                raise ConnectionRefusedError
+            case "host2":
+                await asyncio.Event().wait()
 
-        dialer = ScriptedDialer(before)
-        four = Broker(4, "host4", 9092)
-        async with standing(dialer) as (cluster, _):
-            cluster.update(known(ONE, TWO, THREE, four))
-            one, two, three = (cluster.node(number) for number in (1, 2, 3))
-            assert one is not None
-            assert two is not None
-            assert three is not None
-            tasks = [ask(one), ask(two)]
-            three.throttle(1000)
-            await settle()
-            assert wheres(cluster.candidates()) == ["host4:9092", "host2:9092"]
-            await asyncio.sleep(0.06)
-            for _ in range(4):
-                assert wheres(cluster.candidates()) == ["host4:9092", "host1:9092", "host2:9092"], "its pause is over; it was tried once"
-            await asyncio.sleep(1)
-            assert set(wheres(cluster.candidates())) == {"host1:9092", "host2:9092", "host3:9092", "host4:9092"}
-            cluster.close(now=True)
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(main())
+    dialer = ScriptedDialer(before)
+    four = Broker(4, "host4", 9092)
+    async with standing(dialer) as (cluster, _):
+        cluster.update(known(ONE, TWO, THREE, four))
+        one, two, three = (cluster.node(number) for number in (1, 2, 3))
+        assert one is not None
+        assert two is not None
+        assert three is not None
+        tasks = [ask(one), ask(two)]
+        three.throttle(1000)
+        await settle()
+        assert wheres(cluster.candidates()) == ["host4:9092", "host2:9092"]
+        await asyncio.sleep(0.06)
+        for _ in range(4):
+            assert wheres(cluster.candidates()) == ["host4:9092", "host1:9092", "host2:9092"], "its pause is over; it was tried once"
+        await asyncio.sleep(1)
+        assert set(wheres(cluster.candidates())) == {"host1:9092", "host2:9092", "host3:9092", "host4:9092"}
+        cluster.close(now=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
-def test_only_when_all_brokers_pause_the_bootstrap_addresses_are_asked_again(*, rebootstraps: bool) -> None:
+@jumping
+async def test_only_when_all_brokers_pause_the_bootstrap_addresses_are_asked_again(*, rebootstraps: bool) -> None:
     """KIP-899, `metadata_recovery_strategy`; a broker that throttles is no broker that is gone."""
 
-    async def main() -> None:
-        async def refuse_hosts(dial: int) -> None:
-            if dialer.dials[dial - 1][1].startswith("host"):
-                raise ConnectionRefusedError
+    async def refuse_hosts(dial: int) -> None:
+        if dialer.dials[dial - 1][1].startswith("host"):
+            raise ConnectionRefusedError
 
-        dialer = ScriptedDialer(refuse_hosts)
-        async with standing(dialer, "boot:1", rebootstraps=rebootstraps) as (cluster, _):
-            cluster.update(known(ONE, TWO))
-            one, two = cluster.node(1), cluster.node(2)
-            assert one is not None
-            assert two is not None
-            two.throttle(10)
-            with pytest.raises(ConnectionLost):
-                await ask(one)
-            assert wheres(cluster.candidates()) == []
-            await asyncio.sleep(0.02)
-            with pytest.raises(ConnectionLost):
-                await ask(two)
-            assert wheres(cluster.candidates()) == (["boot:1"] if rebootstraps else [])
-            await asyncio.sleep(1)
-            assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
-
-    run(main())
+    dialer = ScriptedDialer(refuse_hosts)
+    async with standing(dialer, "boot:1", rebootstraps=rebootstraps) as (cluster, _):
+        cluster.update(known(ONE, TWO))
+        one, two = cluster.node(1), cluster.node(2)
+        assert one is not None
+        assert two is not None
+        two.throttle(10)
+        with pytest.raises(ConnectionLost):
+            await ask(one)
+        assert wheres(cluster.candidates()) == []
+        await asyncio.sleep(0.02)
+        with pytest.raises(ConnectionLost):
+            await ask(two)
+        assert wheres(cluster.candidates()) == (["boot:1"] if rebootstraps else [])
+        await asyncio.sleep(1)
+        assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
 
 
-def test_to_bootstrap_again_forgets_every_broker() -> None:
+@jumping
+async def test_to_bootstrap_again_forgets_every_broker() -> None:
     """KIP-1102: also the bootstrap addresses are dialled anew, as their names may stand for others by now."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer()
-        async with standing(dialer, "boot:1") as (cluster, _):
-            (first,) = cluster.bootstrap
-            tasks = [ask(first)]
-            await until(lambda: first.load == (Standing.CONNECTED, 1))
-            cluster.update(known(ONE))
-            one = cluster.node(1)
-            assert one is not None
-            tasks += [ask(one)]
-            await until(lambda: one.load == (Standing.CONNECTED, 1))
-            assert cluster.rebootstrap()
-            for task in tasks:
-                with pytest.raises(ConnectionLost):
-                    await task
-            assert cluster.node(1) is None
-            assert wheres(cluster.candidates()) == ["boot:1"]
-            assert cluster.candidates() != [first]
-            cluster.close(now=True)
-            assert not cluster.rebootstrap()
-            cluster.update(known(ONE))
-            assert cluster.node(1) is None
-
-    run(main())
+    dialer = ScriptedDialer()
+    async with standing(dialer, "boot:1") as (cluster, _):
+        (first,) = cluster.bootstrap
+        tasks = [ask(first)]
+        await until(lambda: first.load == (Standing.CONNECTED, 1))
+        cluster.update(known(ONE))
+        one = cluster.node(1)
+        assert one is not None
+        tasks += [ask(one)]
+        await until(lambda: one.load == (Standing.CONNECTED, 1))
+        assert cluster.rebootstrap()
+        for task in tasks:
+            with pytest.raises(ConnectionLost):
+                await task
+        assert cluster.node(1) is None
+        assert wheres(cluster.candidates()) == ["boot:1"]
+        assert cluster.candidates() != [first]
+        cluster.close(now=True)
+        assert not cluster.rebootstrap()
+        cluster.update(known(ONE))
+        assert cluster.node(1) is None
 
 
-def test_to_bootstrap_again_can_be_forbidden() -> None:
+@jumping
+async def test_to_bootstrap_again_can_be_forbidden() -> None:
     """`metadata_recovery_strategy=none`: what is known stays."""
-
-    async def main() -> None:
-        async with standing(None, "boot:1", rebootstraps=False) as (cluster, _):
-            cluster.update(known(ONE))
-            assert not cluster.rebootstrap()
-            assert wheres(cluster.candidates()) == ["host1:9092"]
-
-    run(main())
+    async with standing(None, "boot:1", rebootstraps=False) as (cluster, _):
+        cluster.update(known(ONE))
+        assert not cluster.rebootstrap()
+        assert wheres(cluster.candidates()) == ["host1:9092"]
 
 
 @pytest.mark.parametrize(("canonical", "dialled"), [(False, ["10.0.0.1", "10.0.0.2"]), (True, ["kafka-1", "kafka-2"])], ids=str)
-def test_a_bootstrap_name_may_stand_for_canonical_names(*, canonical: bool, dialled: list[str]) -> None:
+@jumping
+async def test_a_bootstrap_name_may_stand_for_canonical_names(*, canonical: bool, dialled: list[str]) -> None:
     """`client_dns_lookup`; of brokers that metadata names, only addresses are looked up."""
 
     class Table:
@@ -342,106 +306,91 @@ def test_a_bootstrap_name_may_stand_for_canonical_names(*, canonical: bool, dial
         async def canonical_name(self, address: str) -> str:
             return f"kafka-{address[-1]}"
 
-    async def main() -> None:
-        async def refuse_all(_dial: int) -> None:
-            raise ConnectionRefusedError
+    async def refuse_all(_dial: int) -> None:
+        raise ConnectionRefusedError
 
-        dialer = ScriptedDialer(refuse_all)
-        async with standing(dialer, "boot:1", resolver=Table(), canonical_bootstrap=canonical) as (cluster, _):
-            with pytest.raises(ConnectionLost):
-                await ask(cluster.candidates()[0])
-            assert [host for _, host, _ in dialer.dials] == dialled
-            cluster.update(known(ONE))
-            with pytest.raises(ConnectionLost):
-                await ask(cluster.candidates()[0])
-            assert dialer.dials[-1][1:] == ("10.0.0.7", 9092)
-
-    run(main())
+    dialer = ScriptedDialer(refuse_all)
+    async with standing(dialer, "boot:1", resolver=Table(), canonical_bootstrap=canonical) as (cluster, _):
+        with pytest.raises(ConnectionLost):
+            await ask(cluster.candidates()[0])
+        assert [host for _, host, _ in dialer.dials] == dialled
+        cluster.update(known(ONE))
+        with pytest.raises(ConnectionLost):
+            await ask(cluster.candidates()[0])
+        assert dialer.dials[-1][1:] == ("10.0.0.7", 9092)
 
 
-def test_equally_loaded_ones_take_turns() -> None:
+@jumping
+async def test_equally_loaded_ones_take_turns() -> None:
     """One broker does not get all the questions."""
-
-    async def main() -> None:
-        async with standing() as (cluster, _):
-            cluster.update(known(ONE, TWO, THREE))
-            assert {wheres(cluster.candidates())[0] for _ in range(3)} == {"host1:9092", "host2:9092", "host3:9092"}
-
-    run(main())
+    async with standing() as (cluster, _):
+        cluster.update(known(ONE, TWO, THREE))
+        assert {wheres(cluster.candidates())[0] for _ in range(3)} == {"host1:9092", "host2:9092", "host3:9092"}
 
 
-def test_bootstrap_connections_are_closed_when_brokers_are_known() -> None:
+@jumping
+async def test_bootstrap_connections_are_closed_when_brokers_are_known() -> None:
     """They would stand idle; one that is still asked something stays until it has answered."""
-
-    async def main() -> None:
-        async with FakeCluster(brokers=2, memory=True) as fake:
-            async with standing(fake.network, *fake.bootstrap_servers.split(",")) as (cluster, _):
-                first, second = cluster.candidates()
-                await ask(first)
-                hang = fake.hang("Metadata", times=1)
-                task = ask(second)
-                await fake.seen("Metadata", 2)
-                cluster.update({})
-                await settle()
-                assert first.control.connection is not None, "nobody else is known yet"
-                cluster.update(known(*(Broker(number, broker.host, broker.port) for number, broker in fake.brokers.items())))
-                await settle()
-                assert first.control.connection is None
-                assert second.control.connection is not None
-                hang.release()
-                assert (await task).decode().cluster_id == fake.cluster_id
-                assert first in cluster.bootstrap, "they are the last resort, and can be asked again"
-                assert (await ask(first)).decode().cluster_id == fake.cluster_id
+    async with FakeCluster(brokers=2, memory=True) as fake:
+        async with standing(fake.network, *fake.bootstrap_servers.split(",")) as (cluster, _):
+            first, second = cluster.candidates()
+            await ask(first)
+            hang = fake.hang("Metadata", times=1)
+            task = ask(second)
+            await fake.seen("Metadata", 2)
+            cluster.update({})
             await settle()
-
-    run(main())
+            assert first.control.connection is not None, "nobody else is known yet"
+            cluster.update(known(*(Broker(number, broker.host, broker.port) for number, broker in fake.brokers.items())))
+            await settle()
+            assert first.control.connection is None
+            assert second.control.connection is not None
+            hang.release()
+            assert (await task).decode().cluster_id == fake.cluster_id
+            assert first in cluster.bootstrap, "they are the last resort, and can be asked again"
+            assert (await ask(first)).decode().cluster_id == fake.cluster_id
+        await settle()
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["close", "abort"])
-def test_closing_ends_every_node(*, at_once: bool) -> None:
+@jumping
+async def test_closing_ends_every_node(*, at_once: bool) -> None:
     """At once or when what is written has left."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer()
-        async with standing(dialer, "boot:1") as (cluster, tasks):
-            cluster.update(known(ONE))
-            nodes = [*cluster.bootstrap, *cluster.candidates()]
-            questions = [ask(node) for node in nodes]
-            await until(lambda: len(dialer.streams) == 2 and all(node.load == (0, 1) for node in nodes))
-            cluster.close(now=at_once)
-            for question in questions:
-                with pytest.raises(ConnectionLost):
-                    await question
-            await settle()
-            assert [stream.aborted for stream in dialer.streams] == [at_once] * 2
-            assert tasks.alive == []
-
-    run(main())
+    dialer = ScriptedDialer()
+    async with standing(dialer, "boot:1") as (cluster, tasks):
+        cluster.update(known(ONE))
+        nodes = [*cluster.bootstrap, *cluster.candidates()]
+        questions = [ask(node) for node in nodes]
+        await until(lambda: len(dialer.streams) == 2 and all(node.load == (0, 1) for node in nodes))
+        cluster.close(now=at_once)
+        for question in questions:
+            with pytest.raises(ConnectionLost):
+                await question
+        await settle()
+        assert [stream.aborted for stream in dialer.streams] == [at_once] * 2
+        assert tasks.alive == []
 
 
-def test_a_feature_is_the_newest_views() -> None:
+@jumping
+async def test_a_feature_is_the_newest_views() -> None:
     """The feature level is that of the newest connection that is open. It is None while no connection is open (KIP-584)."""
-
-    async def main() -> None:
-        async with (
-            FakeCluster(2, memory=True, transaction_version=1) as fake,
-            standing(fake.network, *fake.bootstrap_servers.split(",")) as both,
-        ):
-            cluster, _ = both
-            assert cluster.feature("transaction.version") is None
-            first, second = cluster.bootstrap
-            await ask(first)
-            assert cluster.feature("transaction.version") == 1
-            assert cluster.feature("no.such.feature") == 0
-            fake.transaction_version = 2
-            assert cluster.feature("transaction.version") == 1  # told when the connection was made
-            await ask(second)
-            assert cluster.feature("transaction.version") == 2
-            fake.brokers[2].disconnect_all()
-            await until(lambda: second.control.connection is None)
-            assert cluster.feature("transaction.version") == 1
-            fake.disconnect_all()
-            await until(lambda: first.control.connection is None)
-            assert cluster.feature("transaction.version") is None
-
-    run(main())
+    async with (
+        FakeCluster(2, memory=True, transaction_version=1) as fake,
+        standing(fake.network, *fake.bootstrap_servers.split(",")) as both,
+    ):
+        cluster, _ = both
+        assert cluster.feature("transaction.version") is None
+        first, second = cluster.bootstrap
+        await ask(first)
+        assert cluster.feature("transaction.version") == 1
+        assert cluster.feature("no.such.feature") == 0
+        fake.transaction_version = 2
+        assert cluster.feature("transaction.version") == 1  # told when the connection was made
+        await ask(second)
+        assert cluster.feature("transaction.version") == 2
+        fake.brokers[2].disconnect_all()
+        await until(lambda: second.control.connection is None)
+        assert cluster.feature("transaction.version") == 1
+        fake.disconnect_all()
+        await until(lambda: first.control.connection is None)
+        assert cluster.feature("transaction.version") is None

@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from jumping import run, settle
+from jumping import jumping, now, run, settle
 from scripted import Asked, ScriptedStream
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
@@ -92,31 +92,24 @@ def in_jumping_loop(test: Callable[[Table], Coroutine[Any, Any, None]]) -> Calla
     return whole
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 # Deadlines of several
 
 
 @pytest.mark.parametrize(("first", "second", "ends"), [(30.0, 5.0, 5.0), (5.0, 30.0, 5.0)])
-def test_the_shortest_time_of_several_ends_the_connection(first: float, second: float, ends: float) -> None:
+@jumping
+async def test_the_shortest_time_of_several_ends_the_connection(first: float, second: float, ends: float) -> None:
     """Whichever request it belongs to, and however long an answered one before had."""
-
-    async def main() -> None:
-        table = Table()
-        table.stream.receive(table.answer(table.send("answered", timeout=100.0)))
-        began = now()
-        table.send("a", timeout=first)
-        table.send("b", timeout=second)
-        await asyncio.sleep(ends - 0.01)
-        assert table.connection.is_usable
-        await asyncio.sleep(0.02)
-        assert not table.connection.is_usable
-        assert table.kinds()[1:] == [("a", RequestTimedOut), ("b", RequestTimedOut), "lost"]
-        assert now() == pytest.approx(began + ends, abs=0.02)
-
-    run(main())
+    table = Table()
+    table.stream.receive(table.answer(table.send("answered", timeout=100.0)))
+    began = now()
+    table.send("a", timeout=first)
+    table.send("b", timeout=second)
+    await asyncio.sleep(ends - 0.01)
+    assert table.connection.is_usable
+    await asyncio.sleep(0.02)
+    assert not table.connection.is_usable
+    assert table.kinds()[1:] == [("a", RequestTimedOut), ("b", RequestTimedOut), "lost"]
+    assert now() == pytest.approx(began + ends, abs=0.02)
 
 
 # Answers
@@ -342,28 +335,25 @@ async def test_a_body_that_does_not_decode_ends_the_connection(table: Table) -> 
     assert table.stream.aborted
 
 
-def test_a_callback_with_a_bug_harms_nobody_else() -> None:
+@jumping
+async def test_a_callback_with_a_bug_harms_nobody_else() -> None:
     """The loop is told of it; the connection goes on."""
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    table = Table()
+    bug = KeyError("bug")
 
-    async def main() -> None:
-        told: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-        table = Table()
-        bug = KeyError("bug")
+    def raise_bug(_: object) -> None:
+        raise bug
 
-        def raise_bug(_: object) -> None:
-            raise bug
-
-        asked = [table.send("a", then=raise_bug), table.send("b"), table.send("c", then=raise_bug), table.send("d")]
-        table.stream.receive(table.answer(asked[0]) + table.answer(asked[1]))
-        assert table.events == [("a", "a"), ("b", "b")]
-        assert told == [bug]
-        assert table.connection.is_usable
-        table.stream.lose()
-        assert table.kinds()[2:] == [("c", ConnectionLost), ("d", ConnectionLost), "lost"]
-        assert told == [bug, bug]
-
-    run(main())
+    asked = [table.send("a", then=raise_bug), table.send("b"), table.send("c", then=raise_bug), table.send("d")]
+    table.stream.receive(table.answer(asked[0]) + table.answer(asked[1]))
+    assert table.events == [("a", "a"), ("b", "b")]
+    assert told == [bug]
+    assert table.connection.is_usable
+    table.stream.lose()
+    assert table.kinds()[2:] == [("c", ConnectionLost), ("d", ConnectionLost), "lost"]
+    assert told == [bug, bug]
 
 
 # Time

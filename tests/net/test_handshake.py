@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from jumping import run
+from jumping import jumping, run
 from scripted import Asked, ScriptedStream
 
 from aioproducer.errors import BrokerError, ConnectionLost, ProtocolError, RequestTimedOut, TransportError, broker_error
@@ -107,35 +107,29 @@ def test_finalized_features_are_kept() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\0\0", b"\0\x23", b"\0\0\xff\xff\xff\xff\xff", b"HTTP/1.1 400"], ids=str)
-def test_an_answer_that_is_none(body: bytes) -> None:
+@jumping
+async def test_an_answer_that_is_none(body: bytes) -> None:
     """Bytes that are not Kafka's end the handshake, never the task that does it."""
+    connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
 
-    async def main() -> None:
-        connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
+    def answer(stream: ScriptedStream, asked: Asked) -> None:
+        frame = asked.correlation_id.to_bytes(4, "big") + body
+        stream.receive(len(frame).to_bytes(4, "big") + frame)
 
-        def answer(stream: ScriptedStream, asked: Asked) -> None:
-            frame = asked.correlation_id.to_bytes(4, "big") + body
-            stream.receive(len(frame).to_bytes(4, "big") + frame)
-
-        ScriptedStream(connection, answer)
-        with pytest.raises(ProtocolError):
-            await negotiate_versions(connection, 5.0, "1")
-
-    run(main())
+    ScriptedStream(connection, answer)
+    with pytest.raises(ProtocolError):
+        await negotiate_versions(connection, 5.0, "1")
 
 
 @pytest.mark.parametrize(("lose", "kind"), [(True, ConnectionLost), (False, RequestTimedOut)], ids=["lost", "silent"])
-def test_a_broker_that_does_not_answer(*, lose: bool, kind: type[TransportError]) -> None:
+@jumping
+async def test_a_broker_that_does_not_answer(*, lose: bool, kind: type[TransportError]) -> None:
     """The handshake ends with the connection."""
-
-    async def main() -> None:
-        connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
-        ScriptedStream(connection, (lambda stream, _: stream.lose()) if lose else None)
-        with pytest.raises(kind):
-            await negotiate_versions(connection, 5.0, "1")
-        assert not connection.is_usable
-
-    run(main())
+    connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
+    ScriptedStream(connection, (lambda stream, _: stream.lose()) if lose else None)
+    with pytest.raises(kind):
+        await negotiate_versions(connection, 5.0, "1")
+    assert not connection.is_usable
 
 
 # The fake cluster's brokers check what a real one checks

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from jumping import run, until
+from jumping import jumping, until
 from nodes import now, running
 from scripted import Asked, ScriptedDialer, ScriptedStream
 
@@ -32,125 +32,101 @@ class Table:
         return self.stream.asked[-1]
 
 
-def test_a_connection_that_is_never_used_is_closed() -> None:
+@jumping
+async def test_a_connection_that_is_never_used_is_closed() -> None:
     """Gently: what is written has left."""
-
-    async def main() -> None:
-        table, began = Table(), now()
-        await asyncio.sleep(30)
-        assert table.lost_at == [pytest.approx(began + 10)]
-        assert not table.stream.aborted
-
-    run(main())
+    table, began = Table(), now()
+    await asyncio.sleep(30)
+    assert table.lost_at == [pytest.approx(began + 10)]
+    assert not table.stream.aborted
 
 
-def test_each_use_begins_anew() -> None:
+@jumping
+async def test_each_use_begins_anew() -> None:
     """The last of request and answer counts."""
-
-    async def main() -> None:
-        table, began = Table(), now()
-        await asyncio.sleep(8)
-        asked = table.send()
-        await asyncio.sleep(4)
-        table.stream.answer(asked)
-        await asyncio.sleep(30)
-        assert table.lost_at == [pytest.approx(began + 8 + 4 + 10)]
-
-    run(main())
+    table, began = Table(), now()
+    await asyncio.sleep(8)
+    asked = table.send()
+    await asyncio.sleep(4)
+    table.stream.answer(asked)
+    await asyncio.sleep(30)
+    assert table.lost_at == [pytest.approx(began + 8 + 4 + 10)]
 
 
-def test_a_connection_with_a_request_on_its_way_is_not_idle() -> None:
+@jumping
+async def test_a_connection_with_a_request_on_its_way_is_not_idle() -> None:
     """However long the broker takes."""
-
-    async def main() -> None:
-        table = Table()
-        asked = table.send()
-        await asyncio.sleep(55)
-        assert table.lost_at == []
-        answered = now()
-        table.stream.answer(asked)
-        await asyncio.sleep(30)
-        assert table.lost_at == [pytest.approx(answered + 10)]
-
-    run(main())
+    table = Table()
+    asked = table.send()
+    await asyncio.sleep(55)
+    assert table.lost_at == []
+    answered = now()
+    table.stream.answer(asked)
+    await asyncio.sleep(30)
+    assert table.lost_at == [pytest.approx(answered + 10)]
 
 
-def test_nor_is_one_whose_unanswered_requests_have_no_room_yet() -> None:
+@jumping
+async def test_nor_is_one_whose_unanswered_requests_have_no_room_yet() -> None:
     """acks=0 into a full buffer."""
-
-    async def main() -> None:
-        table = Table()
-        table.connection.pause_writing()
-        table.connection.send_unanswered(ApiKey.METADATA, 9, BODY, lambda _: None)
-        await asyncio.sleep(50)
-        assert table.lost_at == []
-        table.connection.resume_writing()
-        await asyncio.sleep(50)
-        assert len(table.lost_at) == 1
-
-    run(main())
+    table = Table()
+    table.connection.pause_writing()
+    table.connection.send_unanswered(ApiKey.METADATA, 9, BODY, lambda _: None)
+    await asyncio.sleep(50)
+    assert table.lost_at == []
+    table.connection.resume_writing()
+    await asyncio.sleep(50)
+    assert len(table.lost_at) == 1
 
 
-def test_never() -> None:
+@jumping
+async def test_never() -> None:
     """0 keeps it for ever, and costs no timer."""
-
-    async def main() -> None:
-        table = Table(max_idle=0.0)
-        loop: Any = asyncio.get_running_loop()
-        assert loop._scheduled == []
-        await asyncio.sleep(10**6)
-        assert table.lost_at == []
-
-    run(main())
+    table = Table(max_idle=0.0)
+    loop: Any = asyncio.get_running_loop()
+    assert loop._scheduled == []
+    await asyncio.sleep(10**6)
+    assert table.lost_at == []
 
 
-def test_a_lost_connection_leaves_no_timer() -> None:
+@jumping
+async def test_a_lost_connection_leaves_no_timer() -> None:
     """The connection cancels its timer when it is lost."""
-
-    async def main() -> None:
-        table = Table()
-        table.send()
-        table.stream.lose()
-        loop: Any = asyncio.get_running_loop()
-        assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
-
-    run(main())
+    table = Table()
+    table.send()
+    table.stream.lose()
+    loop: Any = asyncio.get_running_loop()
+    assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
 
 
-def test_a_close_that_takes_long_is_one_close() -> None:
+@jumping
+async def test_a_close_that_takes_long_is_one_close() -> None:
     """The peer does not read, and the time is over meanwhile."""
-
-    async def main() -> None:
-        table = Table()
-        table.stream.lingers = True
-        table.connection.close()
-        await asyncio.sleep(50)
-        assert table.lost_at == []
-        table.stream.lose()
-        assert len(table.lost_at) == 1
-
-    run(main())
+    table = Table()
+    table.stream.lingers = True
+    table.connection.close()
+    await asyncio.sleep(50)
+    assert table.lost_at == []
+    table.stream.lose()
+    assert len(table.lost_at) == 1
 
 
-def test_the_least_recently_used_lane_is_closed_first() -> None:
+@jumping
+async def test_the_least_recently_used_lane_is_closed_first() -> None:
     """Each connection is closed by its own idle time. The next caller that wants it gets a new one."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer()
-        async with running(dialer, max_idle=10.0) as node:
-            node.produce.request_connection()
-            node.control.request_connection()
-            await until(lambda: node.is_ready and node.control.is_usable)
-            await asyncio.sleep(6)
-            assert node.control.connection is not None
-            node.control.connection.send(ApiKey.METADATA, 9, BODY, lambda _: None, 100.0)
-            dialer.streams[1].answer(dialer.streams[1].asked[-1])
-            await asyncio.sleep(6)
-            assert (node.produce.is_usable, node.control.is_usable) == (False, True)
-            await asyncio.sleep(6)
-            assert not node.control.is_usable
-            assert node.failures == 0
-            node.produce.request_connection()
-            await until(lambda: node.is_ready)
-
-    run(main())
+    dialer = ScriptedDialer()
+    async with running(dialer, max_idle=10.0) as node:
+        node.produce.request_connection()
+        node.control.request_connection()
+        await until(lambda: node.is_ready and node.control.is_usable)
+        await asyncio.sleep(6)
+        assert node.control.connection is not None
+        node.control.connection.send(ApiKey.METADATA, 9, BODY, lambda _: None, 100.0)
+        dialer.streams[1].answer(dialer.streams[1].asked[-1])
+        await asyncio.sleep(6)
+        assert (node.produce.is_usable, node.control.is_usable) == (False, True)
+        await asyncio.sleep(6)
+        assert not node.control.is_usable
+        assert node.failures == 0
+        node.produce.request_connection()
+        await until(lambda: node.is_ready)

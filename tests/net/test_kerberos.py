@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from exchanges import authenticate
-from jumping import run, settle
+from jumping import jumping, settle
 from nodes import Tasks, running
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
@@ -213,46 +213,40 @@ def test_the_package_is_not_imported_before_a_connection_is_made(package: Script
     ("node_id", "canonical", "service"),
     [(1, False, "kafka@broker"), (1, True, "kafka@broker"), (-1, False, "kafka@broker"), (-1, True, "kafka@broker.example.com")],
 )
-def test_the_ticket_is_for_the_name_that_tls_checks(package: ScriptedGssapi, node_id: int, canonical: bool, service: str) -> None:
+@jumping
+async def test_the_ticket_is_for_the_name_that_tls_checks(package: ScriptedGssapi, node_id: int, canonical: bool, service: str) -> None:
     """The advertised name, not the address that is dialled; of a bootstrap address the canonical name, if it is looked up."""
 
     async def addresses(host: str, *_: Any, **__: Any) -> list[str]:
         return ["broker.example.com."]
 
-    async def main() -> None:
-        dialer = ScriptedDialer(answers=answers(GssapiServer(Accounts({"alice": ""}, 4096))))
-        login = SaslLogin("GSSAPI", for_host=kerberos().mechanism, chance=lambda: 0.5)
-        told = settings(dialer, security=Security(sasl=login), canonical_bootstrap=canonical)
-        tasks = Tasks()
-        node = BrokerNode(Broker(node_id, "broker", 9092), told, addresses, tasks.spawn, lambda _: None)
-        await node.control.connected(10)
-        node.close()
-        await tasks.end()
-
-    run(main())
+    dialer = ScriptedDialer(answers=answers(GssapiServer(Accounts({"alice": ""}, 4096))))
+    login = SaslLogin("GSSAPI", for_host=kerberos().mechanism, chance=lambda: 0.5)
+    told = settings(dialer, security=Security(sasl=login), canonical_bootstrap=canonical)
+    tasks = Tasks()
+    node = BrokerNode(Broker(node_id, "broker", 9092), told, addresses, tasks.spawn, lambda _: None)
+    await node.control.connected(10)
+    node.close()
+    await tasks.end()
     assert package.opened[0].service == service
 
 
-def test_cancellation_at_every_await(package: ScriptedGssapi) -> None:
+@jumping
+async def test_cancellation_at_every_await(package: ScriptedGssapi) -> None:
     """The stream is closed wherever the attempt is cancelled, and nothing is left."""
     authenticated = 0
-
-    async def main() -> None:
-        nonlocal authenticated
-        for steps in range(40):
-            dialer = ScriptedDialer(answers=answers(GssapiServer(Accounts({"alice": ""}, 4096))))
-            login, tasks = SaslLogin("GSSAPI", for_host=kerberos().mechanism, chance=lambda: 0.5), Tasks()
-            async with running(dialer, security=Security(sasl=login), tasks=tasks) as node:
-                node.produce.request_connection()
-                for _ in range(steps):
-                    await asyncio.sleep(0)
-                authenticated += node.produce.connection is not None
-                node.close()
-                await settle()
-                assert all(stream.is_closing() for stream in dialer.streams)
-            assert tasks.alive == []
-
-    run(main())
+    for steps in range(40):
+        dialer = ScriptedDialer(answers=answers(GssapiServer(Accounts({"alice": ""}, 4096))))
+        login, tasks = SaslLogin("GSSAPI", for_host=kerberos().mechanism, chance=lambda: 0.5), Tasks()
+        async with running(dialer, security=Security(sasl=login), tasks=tasks) as node:
+            node.produce.request_connection()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            authenticated += node.produce.connection is not None
+            node.close()
+            await settle()
+            assert all(stream.is_closing() for stream in dialer.streams)
+        assert tasks.alive == []
     assert 0 < authenticated < 40
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jumping import run, settle
+from jumping import jumping, settle
 
 from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
 from aioproducer.net.request_timer import RequestTimer
@@ -27,60 +27,48 @@ class Watched:
             self.timer.arm(deadline)
 
 
-def test_it_reports_the_request_with_the_earliest_deadline() -> None:
+@jumping
+async def test_it_reports_the_request_with_the_earliest_deadline() -> None:
     """Once, at its deadline."""
-
-    async def main() -> None:
-        watched = Watched()
-        for number, timeout in enumerate([3.0, 1.0, 2.0]):
-            watched.add(number, timeout)
-        await asyncio.sleep(0.9)
-        assert watched.reported == []
-        await asyncio.sleep(0.2)
-        assert watched.reported == [1]
-
-    run(main())
+    watched = Watched()
+    for number, timeout in enumerate([3.0, 1.0, 2.0]):
+        watched.add(number, timeout)
+    await asyncio.sleep(0.9)
+    assert watched.reported == []
+    await asyncio.sleep(0.2)
+    assert watched.reported == [1]
 
 
-def test_an_answered_request_is_not_reported() -> None:
+@jumping
+async def test_an_answered_request_is_not_reported() -> None:
     """The timer is armed again for the next deadline."""
-
-    async def main() -> None:
-        watched = Watched()
-        watched.add(0, 1.0)
-        watched.add(1, 5.0)
-        watched.requests.requests.popleft()
-        await asyncio.sleep(4.9)
-        assert watched.reported == []
-        await asyncio.sleep(0.2)
-        assert watched.reported == [1]
-
-    run(main())
+    watched = Watched()
+    watched.add(0, 1.0)
+    watched.add(1, 5.0)
+    watched.requests.requests.popleft()
+    await asyncio.sleep(4.9)
+    assert watched.reported == []
+    await asyncio.sleep(0.2)
+    assert watched.reported == [1]
 
 
-def test_an_answer_in_the_iterations_after_the_deadline_is_in_time() -> None:
+@jumping
+async def test_an_answer_in_the_iterations_after_the_deadline_is_in_time() -> None:
     """The loop may have been held, and reads the socket then."""
-
-    async def main() -> None:
-        watched = Watched()
-        watched.add(0, 1.0)
-        watched.loop.call_later(1.0, lambda: watched.loop.call_soon(watched.requests.requests.popleft))
-        await asyncio.sleep(1.0)
-        await settle()
-        assert watched.reported == []
-
-    run(main())
+    watched = Watched()
+    watched.add(0, 1.0)
+    watched.loop.call_later(1.0, lambda: watched.loop.call_soon(watched.requests.requests.popleft))
+    await asyncio.sleep(1.0)
+    await settle()
+    assert watched.reported == []
 
 
-def test_after_a_cancel_nothing_is_reported() -> None:
+@jumping
+async def test_after_a_cancel_nothing_is_reported() -> None:
     """The connection is lost, and its requests have failed. Cancelling twice is cancelling once."""
-
-    async def main() -> None:
-        watched = Watched()
-        watched.add(0, 1.0)
-        watched.timer.cancel()
-        watched.timer.cancel()
-        await asyncio.sleep(5.0)
-        assert watched.reported == []
-
-    run(main())
+    watched = Watched()
+    watched.add(0, 1.0)
+    watched.timer.cancel()
+    watched.timer.cancel()
+    await asyncio.sleep(5.0)
+    assert watched.reported == []

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import run, settle, until
+from jumping import jumping, settle, until
 from nodes import Tasks, ask, now, running
 from sasl_peers import SaslBroker
 from scripted import Asked, ScriptedDialer, ScriptedStream
@@ -40,81 +40,70 @@ def secured(broker: SaslBroker, sasl: SaslLogin, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_connection_is_authenticated_before_anything_else_is_sent(mechanism: str) -> None:
-    async def main() -> None:
-        broker = SaslBroker(USERS)
-        async with secured(broker, login(mechanism)) as node:
-            answers = await asyncio.gather(ask(node), ask(node))
-            assert len(answers) == 2
-            node.produce.request_connection()
-            await until(lambda: node.is_ready)
-            assert [(done.user, done.mechanism, done.is_good) for done in broker.logins] == [("alice", mechanism, True)] * 2
-            assert broker.violations == []
-            assert node.control.connection is not None
-            assert node.control.connection.frames.limit == 100 * 1024 * 1024
-
-    run(main())
+@jumping
+async def test_a_connection_is_authenticated_before_anything_else_is_sent(mechanism: str) -> None:
+    broker = SaslBroker(USERS)
+    async with secured(broker, login(mechanism)) as node:
+        answers = await asyncio.gather(ask(node), ask(node))
+        assert len(answers) == 2
+        node.produce.request_connection()
+        await until(lambda: node.is_ready)
+        assert [(done.user, done.mechanism, done.is_good) for done in broker.logins] == [("alice", mechanism, True)] * 2
+        assert broker.violations == []
+        assert node.control.connection is not None
+        assert node.control.connection.frames.limit == 100 * 1024 * 1024
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_wrong_password(mechanism: str) -> None:
+@jumping
+async def test_a_wrong_password(mechanism: str) -> None:
     """Row 92: the broker's text, mechanism and user, after 0.3 s; and no password."""
-
-    async def main() -> None:
-        broker = SaslBroker(USERS)
-        async with secured(broker, login(mechanism, "canary-wrong")) as node:
-            began = now()
-            with pytest.raises(CredentialsRefused) as caught:
-                await ask(node)
-            assert now() - began == pytest.approx(0.3, abs=0.01)
-            text = str(caught.value)
-            assert text.startswith("host:9092: the broker refuses user 'alice' by " + mechanism)
-            assert "Invalid username or password" in text
-            assert "canary" not in text
-            assert (caught.value.stage, caught.value.mechanism, caught.value.code) == ("sasl", mechanism, 58)
-
-    run(main())
+    broker = SaslBroker(USERS)
+    async with secured(broker, login(mechanism, "canary-wrong")) as node:
+        began = now()
+        with pytest.raises(CredentialsRefused) as caught:
+            await ask(node)
+        assert now() - began == pytest.approx(0.3, abs=0.01)
+        text = str(caught.value)
+        assert text.startswith("host:9092: the broker refuses user 'alice' by " + mechanism)
+        assert "Invalid username or password" in text
+        assert "canary" not in text
+        assert (caught.value.stage, caught.value.mechanism, caught.value.code) == ("sasl", mechanism, 58)
 
 
-def test_a_mechanism_that_is_not_enabled() -> None:
+@jumping
+async def test_a_mechanism_that_is_not_enabled() -> None:
     """Row 93."""
-
-    async def main() -> None:
-        broker = SaslBroker(USERS, ("GSSAPI", "OAUTHBEARER"))
-        async with secured(broker, login()) as node:
-            with pytest.raises(CredentialsRefused, match="no SASL mechanism PLAIN; it has GSSAPI, OAUTHBEARER"):
-                await ask(node)
-
-    run(main())
+    broker = SaslBroker(USERS, ("GSSAPI", "OAUTHBEARER"))
+    async with secured(broker, login()) as node:
+        with pytest.raises(CredentialsRefused, match="no SASL mechanism PLAIN; it has GSSAPI, OAUTHBEARER"):
+            await ask(node)
 
 
-def test_dials_are_few_while_the_credentials_are_refused() -> None:
+@jumping
+async def test_dials_are_few_while_the_credentials_are_refused() -> None:
     """Row 92b: wrong for 5 s, then right: six dials at most, for both connections; then both go on at once."""
+    broker = SaslBroker({"alice": "canary-other"})
+    dialer = ScriptedDialer(answers=broker.answers)
+    changed: list[BrokerNode] = []
 
-    async def main() -> None:
-        broker = SaslBroker({"alice": "canary-other"})
-        dialer = ScriptedDialer(answers=broker.answers)
-        changed: list[BrokerNode] = []
-
-        def request(node: BrokerNode) -> None:
-            changed.append(node)
-            if node.produce.connection is None:
-                node.produce.request_connection()
-
-        async with running(dialer, security=Security(sasl=login()), on_change=request) as node:
+    def request(node: BrokerNode) -> None:
+        changed.append(node)
+        if node.produce.connection is None:
             node.produce.request_connection()
-            metadata = asyncio.create_task(_ask_until_answered(node))
-            await asyncio.sleep(5)
-            assert len(dialer.dials) <= 5
-            assert isinstance(node.last_error, CredentialsRefused)
-            broker.users = dict(USERS)
-            await metadata
-            await until(lambda: node.is_ready)
-            assert len(dialer.dials) <= 7
-            assert now() < 1012
-            assert node.last_error is None
 
-    run(main())
+    async with running(dialer, security=Security(sasl=login()), on_change=request) as node:
+        node.produce.request_connection()
+        metadata = asyncio.create_task(_ask_until_answered(node))
+        await asyncio.sleep(5)
+        assert len(dialer.dials) <= 5
+        assert isinstance(node.last_error, CredentialsRefused)
+        broker.users = dict(USERS)
+        await metadata
+        await until(lambda: node.is_ready)
+        assert len(dialer.dials) <= 7
+        assert now() < 1012
+        assert node.last_error is None
 
 
 async def _ask_until_answered(node: BrokerNode) -> None:
@@ -127,229 +116,197 @@ async def _ask_until_answered(node: BrokerNode) -> None:
             return
 
 
-def test_who_waits_at_the_gate_is_told_of_the_refusal() -> None:
+@jumping
+async def test_who_waits_at_the_gate_is_told_of_the_refusal() -> None:
     """And the node ranks as one that pauses, so that others are asked."""
-
-    async def main() -> None:
-        broker = SaslBroker({})
-        async with secured(broker, login()) as node:
-            for _ in range(3):
-                with pytest.raises((CredentialsRefused, ConnectionLost)):
-                    await ask(node, 4.0)
-            assert node.standing is Standing.PAUSING
-            with pytest.raises(ConnectionLost, match=r"no connection within 0\.5 s yet; the latest attempt: .*Invalid username"):
-                await node.control.connected(0.5)
-
-    run(main())
+    broker = SaslBroker({})
+    async with secured(broker, login()) as node:
+        for _ in range(3):
+            with pytest.raises((CredentialsRefused, ConnectionLost)):
+                await ask(node, 4.0)
+        assert node.standing is Standing.PAUSING
+        with pytest.raises(ConnectionLost, match=r"no connection within 0\.5 s yet; the latest attempt: .*Invalid username"):
+            await node.control.connected(0.5)
 
 
-def test_one_probe_at_a_time_for_the_whole_cluster() -> None:
+@jumping
+async def test_one_probe_at_a_time_for_the_whole_cluster() -> None:
     """Row 112: fifty brokers refuse; one of them lets us in, and all go on at once."""
-
-    async def main() -> None:
-        broker = SaslBroker({})
-        dialer = ScriptedDialer(answers=broker.answers)
-        security = Security(sasl=login())
-        nodes = []
-        stack = []
-        for number in range(50):
-            entered = running(dialer, Broker(number, f"host-{number}", 9092), security=security)
-            stack.append(entered)
-            nodes.append(await entered.__aenter__())
-        nodes[0].produce.request_connection()
-        await asyncio.sleep(0.35)
-        for node in nodes:
-            node.produce.request_connection()
-        for _ in range(90):
-            await asyncio.sleep(0.1)
-            open_streams = [stream for stream in dialer.streams if not stream.is_closing()]
-            assert len(open_streams) <= 1
-        assert len(dialer.dials) <= 14
-        broker.users = dict(USERS)
-        before = len(dialer.dials)
-        while not any(node.is_ready for node in nodes):
-            await asyncio.sleep(0.01)
-        opened = now()
-        await asyncio.sleep(0.2)
-        ready = sum(node.is_ready for node in nodes)
-        assert ready >= 30, (ready, len(dialer.dials) - before, opened)
-        for entered in stack:
-            await entered.__aexit__(None, None, None)
-
-    run(main())
+    broker = SaslBroker({})
+    dialer = ScriptedDialer(answers=broker.answers)
+    security = Security(sasl=login())
+    nodes = []
+    stack = []
+    for number in range(50):
+        entered = running(dialer, Broker(number, f"host-{number}", 9092), security=security)
+        stack.append(entered)
+        nodes.append(await entered.__aenter__())
+    nodes[0].produce.request_connection()
+    await asyncio.sleep(0.35)
+    for node in nodes:
+        node.produce.request_connection()
+    for _ in range(90):
+        await asyncio.sleep(0.1)
+        open_streams = [stream for stream in dialer.streams if not stream.is_closing()]
+        assert len(open_streams) <= 1
+    assert len(dialer.dials) <= 14
+    broker.users = dict(USERS)
+    before = len(dialer.dials)
+    while not any(node.is_ready for node in nodes):
+        await asyncio.sleep(0.01)
+    opened = now()
+    await asyncio.sleep(0.2)
+    ready = sum(node.is_ready for node in nodes)
+    assert ready >= 30, (ready, len(dialer.dials) - before, opened)
+    for entered in stack:
+        await entered.__aexit__(None, None, None)
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
-def test_a_probe_without_a_verdict_lets_the_next_one_pass(is_cancelled: bool) -> None:
+@jumping
+async def test_a_probe_without_a_verdict_lets_the_next_one_pass(is_cancelled: bool) -> None:
     """Its node is closed, or its broker does not answer: the next broker is dialled at that moment, not 5 s after the probe began."""
+    gate = LoginGate()
+    ended = asyncio.Event()
 
-    async def main() -> None:
-        gate = LoginGate()
-        ended = asyncio.Event()
+    async def pass_the_gate(where: str, body: Callable[[], Any]) -> float:
+        async with gate.passage(where, lambda: 0.5):
+            passed_at = now()
+            await body()
+        return passed_at
 
-        async def pass_the_gate(where: str, body: Callable[[], Any]) -> float:
-            async with gate.passage(where, lambda: 0.5):
-                passed_at = now()
-                await body()
-            return passed_at
+    async def refuse() -> None:
+        raise CredentialsRefused("no", "sasl")
 
-        async def refuse() -> None:
-            raise CredentialsRefused("no", "sasl")
+    async def lose() -> None:
+        await ended.wait()
+        raise ConnectionLost("gone")
 
-        async def lose() -> None:
-            await ended.wait()
-            raise ConnectionLost("gone")
-
-        with pytest.raises(CredentialsRefused):
-            await pass_the_gate("a:1", refuse)
-        probe = asyncio.ensure_future(pass_the_gate("b:1", lose))
-        await asyncio.sleep(1)
-        following = asyncio.ensure_future(pass_the_gate("c:1", ended.wait))
-        await asyncio.sleep(1)
-        probe_ended_at = now()
-        if is_cancelled:
-            probe.cancel()
-            await settle()
-        ended.set()
-        assert await following == probe_ended_at
-        assert isinstance(
-            (await asyncio.gather(probe, return_exceptions=True))[0], asyncio.CancelledError if is_cancelled else ConnectionLost
-        )
-
-    run(main())
+    with pytest.raises(CredentialsRefused):
+        await pass_the_gate("a:1", refuse)
+    probe = asyncio.ensure_future(pass_the_gate("b:1", lose))
+    await asyncio.sleep(1)
+    following = asyncio.ensure_future(pass_the_gate("c:1", ended.wait))
+    await asyncio.sleep(1)
+    probe_ended_at = now()
+    if is_cancelled:
+        probe.cancel()
+        await settle()
+    ended.set()
+    assert await following == probe_ended_at
+    assert isinstance((await asyncio.gather(probe, return_exceptions=True))[0], asyncio.CancelledError if is_cancelled else ConnectionLost)
 
 
-def test_a_broker_that_is_not_trusted() -> None:
+@jumping
+async def test_a_broker_that_is_not_trusted() -> None:
     """Row 94: the connection ends, no other broker waits for it."""
+    broker = SaslBroker(USERS)
 
-    async def main() -> None:
-        broker = SaslBroker(USERS)
+    def spoil(answer: Any) -> Any:
+        if answer.auth_bytes.startswith(b"v="):
+            answer.auth_bytes = b"v=AAAA"
+        return answer
 
-        def spoil(answer: Any) -> Any:
-            if answer.auth_bytes.startswith(b"v="):
-                answer.auth_bytes = b"v=AAAA"
-            return answer
-
-        broker.spoil = spoil
-        security = Security(sasl=login("SCRAM-SHA-512"))
-        dialer = ScriptedDialer(answers=broker.answers)
-        async with running(dialer, security=security) as node:
-            with pytest.raises(BrokerNotTrusted, match="does not know the password of user 'alice'"):
-                await ask(node)
-            assert dialer.streams[0].is_closing()
-            assert security.gate.blocks("host:9092", now()) is False
-            assert security.gate.blocks("other:9092", now()) is False
-
-    run(main())
+    broker.spoil = spoil
+    security = Security(sasl=login("SCRAM-SHA-512"))
+    dialer = ScriptedDialer(answers=broker.answers)
+    async with running(dialer, security=security) as node:
+        with pytest.raises(BrokerNotTrusted, match="does not know the password of user 'alice'"):
+            await ask(node)
+        assert dialer.streams[0].is_closing()
+        assert security.gate.blocks("host:9092", now()) is False
+        assert security.gate.blocks("other:9092", now()) is False
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, 2 * 1024 * 1024, 50_000_000])
 @pytest.mark.parametrize("at", [ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
-def test_a_large_frame_before_authentication(size: int, at: ApiKey) -> None:
+@jumping
+async def test_a_large_frame_before_authentication(size: int, at: ApiKey) -> None:
     """Row 104: 256 KiB is the most; the connection ends at the size, before its bytes come."""
+    broker = SaslBroker(USERS)
 
-    async def main() -> None:
-        broker = SaslBroker(USERS)
+    def answers(stream: ScriptedStream, asked: Asked) -> None:
+        if asked.key is at:
+            stream.receive(size.to_bytes(4, "big"))
+        else:
+            broker.answers(stream, asked)
 
-        def answers(stream: ScriptedStream, asked: Asked) -> None:
-            if asked.key is at:
-                stream.receive(size.to_bytes(4, "big"))
-            else:
-                broker.answers(stream, asked)
-
-        async with running(ScriptedDialer(answers=answers), security=Security(sasl=login())) as node:
-            with pytest.raises(ConnectionLost, match=f"a frame claims {size} bytes, and no more than 262144"):
-                await ask(node)
-
-    run(main())
+    async with running(ScriptedDialer(answers=answers), security=Security(sasl=login())) as node:
+        with pytest.raises(ConnectionLost, match=f"a frame claims {size} bytes, and no more than 262144"):
+            await ask(node)
 
 
 @pytest.mark.parametrize("silent", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
-def test_a_broker_that_is_silent_in_the_exchange(silent: ApiKey) -> None:
+@jumping
+async def test_a_broker_that_is_silent_in_the_exchange(silent: ApiKey) -> None:
     """Row 109: the set-up's time is the limit."""
-
-    async def main() -> None:
-        broker = SaslBroker(USERS)
-        broker.silent = {silent}
-        async with secured(broker, login()) as node:
-            began = now()
-            with pytest.raises(ConnectionLost, match="no usable connection within 10 s"):
-                await ask(node)
-            assert now() - began == pytest.approx(10, abs=0.01)
-
-    run(main())
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_connection_that_is_cut_at_each_answer(mechanism: str) -> None:
-    """Row 108: retried; no task and no stream is left."""
-
-    async def main() -> None:
-        for cut in range(5):
-            broker = SaslBroker(USERS)
-            seen: list[Asked] = []
-
-            def answers(
-                stream: ScriptedStream, asked: Asked, broker: SaslBroker = broker, seen: list[Asked] = seen, cut: int = cut
-            ) -> None:
-                seen.append(asked)
-                if len(seen) == cut + 1:
-                    stream.lose()
-                else:
-                    broker.answers(stream, asked)
-
-            dialer = ScriptedDialer(answers=answers)
-            tasks = Tasks()
-            async with running(dialer, security=Security(sasl=login(mechanism)), tasks=tasks) as node:
-                try:
-                    await ask(node)
-                except ConnectionLost:
-                    await ask(node)
-            assert tasks.alive == []
-            assert all(stream.is_closing() for stream in dialer.streams)
-
-    run(main())
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_cancellation_at_every_await(mechanism: str) -> None:
-    """The stream is closed wherever the attempt is cancelled, and nothing is left."""
-
-    async def main() -> None:
-        for steps in range(40):
-            broker = SaslBroker(USERS)
-            dialer = ScriptedDialer(answers=broker.answers)
-            tasks = Tasks()
-            async with running(dialer, security=Security(sasl=login(mechanism)), tasks=tasks) as node:
-                node.produce.request_connection()
-                for _ in range(steps):
-                    await asyncio.sleep(0)
-                node.close()
-                await settle()
-                assert all(stream.is_closing() for stream in dialer.streams)
-            assert tasks.alive == []
-
-    run(main())
-
-
-def test_a_reference_that_cannot_be_read_is_retried() -> None:
-    """As a network fault: the gate stays open, and the text names the reference. A password that is there later is used."""
-
-    async def main(monkeypatch: pytest.MonkeyPatch) -> None:
-        broker = SaslBroker(USERS)
-        security = Security(sasl=login(password="${env:CANARY_PASSWORD}"))
-        dialer = ScriptedDialer(answers=broker.answers)
-        async with running(dialer, security=security) as node:
-            monkeypatch.delenv("CANARY_PASSWORD", raising=False)
-            with pytest.raises(ConnectionLost, match=r"credentials cannot be read: \$\{env:CANARY_PASSWORD\}"):
-                await ask(node)
-            assert not security.gate.blocks("host:9092", now())
-            monkeypatch.setenv("CANARY_PASSWORD", "canary-alice")
+    broker = SaslBroker(USERS)
+    broker.silent = {silent}
+    async with secured(broker, login()) as node:
+        began = now()
+        with pytest.raises(ConnectionLost, match="no usable connection within 10 s"):
             await ask(node)
-            assert [stream.asked[1].key for stream in dialer.streams[1:]] == [ApiKey.SASL_HANDSHAKE]
+        assert now() - began == pytest.approx(10, abs=0.01)
 
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run(main(monkeypatch))
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@jumping
+async def test_a_connection_that_is_cut_at_each_answer(mechanism: str) -> None:
+    """Row 108: retried; no task and no stream is left."""
+    for cut in range(5):
+        broker = SaslBroker(USERS)
+        seen: list[Asked] = []
+
+        def answers(stream: ScriptedStream, asked: Asked, broker: SaslBroker = broker, seen: list[Asked] = seen, cut: int = cut) -> None:
+            seen.append(asked)
+            if len(seen) == cut + 1:
+                stream.lose()
+            else:
+                broker.answers(stream, asked)
+
+        dialer = ScriptedDialer(answers=answers)
+        tasks = Tasks()
+        async with running(dialer, security=Security(sasl=login(mechanism)), tasks=tasks) as node:
+            try:
+                await ask(node)
+            except ConnectionLost:
+                await ask(node)
+        assert tasks.alive == []
+        assert all(stream.is_closing() for stream in dialer.streams)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@jumping
+async def test_cancellation_at_every_await(mechanism: str) -> None:
+    """The stream is closed wherever the attempt is cancelled, and nothing is left."""
+    for steps in range(40):
+        broker = SaslBroker(USERS)
+        dialer = ScriptedDialer(answers=broker.answers)
+        tasks = Tasks()
+        async with running(dialer, security=Security(sasl=login(mechanism)), tasks=tasks) as node:
+            node.produce.request_connection()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            node.close()
+            await settle()
+            assert all(stream.is_closing() for stream in dialer.streams)
+        assert tasks.alive == []
+
+
+@jumping
+async def test_a_reference_that_cannot_be_read_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a network fault: the gate stays open, and the text names the reference. A password that is there later is used."""
+    broker = SaslBroker(USERS)
+    security = Security(sasl=login(password="${env:CANARY_PASSWORD}"))
+    dialer = ScriptedDialer(answers=broker.answers)
+    async with running(dialer, security=security) as node:
+        monkeypatch.delenv("CANARY_PASSWORD", raising=False)
+        with pytest.raises(ConnectionLost, match=r"credentials cannot be read: \$\{env:CANARY_PASSWORD\}"):
+            await ask(node)
+        assert not security.gate.blocks("host:9092", now())
+        monkeypatch.setenv("CANARY_PASSWORD", "canary-alice")
+        await ask(node)
+        assert [stream.asked[1].key for stream in dialer.streams[1:]] == [ApiKey.SASL_HANDSHAKE]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from debug_mode import environment_without_debug_mode
-from jumping import run, settle, until
+from jumping import jumping, run, settle, until
 from nodes import ask, running
 from tls_peers import (
     TlsServer,
@@ -180,230 +180,200 @@ class Played:
 
 
 @VERSIONS
-def test_bytes_go_both_ways(version: ssl.TLSVersion) -> None:
-    async def main() -> None:
-        pair = await Pair(server_context(SERVER, version=version)).up()
-        facts = pair.client.facts
-        assert facts is not None
-        assert facts.version == version.name.replace("_", ".")
-        assert facts.cipher == pair.server.tls.cipher()[0]  # type: ignore[index]
-        assert facts.certificate_ends_at == int(SERVER.not_after.timestamp())
-        pair.client.writelines([b"a" * 10, b"b" * 100_000, b"c", b""])
-        pair.client.write(b"d" * 200_000)
-        pair.far.stream.write(b"e" * 300_000)
-        await settle()
-        assert pair.far.data == b"a" * 10 + b"b" * 100_000 + b"c" + b"d" * 200_000
-        assert pair.near.data == b"e" * 300_000
-        pair.client.close()
-        pair.client.close()
-        await settle()
-        assert pair.near.events == ["made", ("lost", None)]
-        assert pair.far.events == ["made", ("lost", None)]
-        assert pair.server.failure is None
-
-    run(main())
+@jumping
+async def test_bytes_go_both_ways(version: ssl.TLSVersion) -> None:
+    pair = await Pair(server_context(SERVER, version=version)).up()
+    facts = pair.client.facts
+    assert facts is not None
+    assert facts.version == version.name.replace("_", ".")
+    assert facts.cipher == pair.server.tls.cipher()[0]  # type: ignore[index]
+    assert facts.certificate_ends_at == int(SERVER.not_after.timestamp())
+    pair.client.writelines([b"a" * 10, b"b" * 100_000, b"c", b""])
+    pair.client.write(b"d" * 200_000)
+    pair.far.stream.write(b"e" * 300_000)
+    await settle()
+    assert pair.far.data == b"a" * 10 + b"b" * 100_000 + b"c" + b"d" * 200_000
+    assert pair.near.data == b"e" * 300_000
+    pair.client.close()
+    pair.client.close()
+    await settle()
+    assert pair.near.events == ["made", ("lost", None)]
+    assert pair.far.events == ["made", ("lost", None)]
+    assert pair.server.failure is None
 
 
-def test_small_buffers_are_joined_and_large_ones_cut() -> None:
+@jumping
+async def test_small_buffers_are_joined_and_large_ones_cut() -> None:
     """Each SSL_write makes a TLS record at least, of 22 bytes more in TLS 1.3."""
-
-    async def main() -> None:
-        played = await Played(server_context(SERVER, oldest=ssl.TLSVersion.TLSv1_3)).up()
-        played.client.writelines([b"h" * 160, b"p" * 16_000, b"t" * 200])
-        assert [len(each) for each in played.stream.written] == [16_360 + 22]
-        played.stream.take()
-        played.client.writelines([b"h" * 60_000, b"i" * 10_000, b"j" * 150_000, b"k" * 10])
-        sizes = [60_000, 10_000, 65_536, 65_536, 18_928, 10]
-        assert [len(each) for each in played.stream.written] == [size + 22 * -(-size // 16_384) for size in sizes]
-
-    run(main())
+    played = await Played(server_context(SERVER, oldest=ssl.TLSVersion.TLSv1_3)).up()
+    played.client.writelines([b"h" * 160, b"p" * 16_000, b"t" * 200])
+    assert [len(each) for each in played.stream.written] == [16_360 + 22]
+    played.stream.take()
+    played.client.writelines([b"h" * 60_000, b"i" * 10_000, b"j" * 150_000, b"k" * 10])
+    sizes = [60_000, 10_000, 65_536, 65_536, 18_928, 10]
+    assert [len(each) for each in played.stream.written] == [size + 22 * -(-size // 16_384) for size in sizes]
 
 
-def test_the_write_buffer_is_that_of_the_stream_and_pauses_pass_through() -> None:
+@jumping
+async def test_the_write_buffer_is_that_of_the_stream_and_pauses_pass_through() -> None:
     """asyncio's own TLS tells 0 with 2 MB in the transport. Here `stop` and acks=0 know what the kernel does not have."""
-
-    async def main() -> None:
-        pair = await Pair().up()
-        await settle()
-        pair.server.pause_reading()
-        pair.client.write(bytes(1_000_000))
-        assert pair.client.get_write_buffer_size() > 1_000_000 - 262_144
-        assert pair.near.events == ["made", "pause"]
-        pair.server.resume_reading()
-        await settle()
-        assert pair.near.events == ["made", "pause", "resume"]
-        assert pair.client.get_write_buffer_size() == 0
-        assert len(pair.far.data) == 1_000_000
-
-    run(main())
+    pair = await Pair().up()
+    await settle()
+    pair.server.pause_reading()
+    pair.client.write(bytes(1_000_000))
+    assert pair.client.get_write_buffer_size() > 1_000_000 - 262_144
+    assert pair.near.events == ["made", "pause"]
+    pair.server.resume_reading()
+    await settle()
+    assert pair.near.events == ["made", "pause", "resume"]
+    assert pair.client.get_write_buffer_size() == 0
+    assert len(pair.far.data) == 1_000_000
 
 
-def test_what_one_iteration_decrypts_is_bounded() -> None:
+@jumping
+async def test_what_one_iteration_decrypts_is_bounded() -> None:
     """A stream of a user's dialer may give megabytes at once."""
-
-    async def main() -> None:
-        played = await Played(server_context(SERVER)).up()
-        played.server.write(bytes(1_000_000))
-        played.client.data_received(played.outgoing.read())
-        assert sum(played.near.turns) <= 262_144
-        await asyncio.sleep(0)
-        assert 262_144 < sum(played.near.turns) <= 2 * 262_144
-        # the rest is not lost when the stream ends before its turn
-        assert played.client.eof_received() is False
-        assert sum(played.near.turns) == 1_000_000
-
-    run(main())
+    played = await Played(server_context(SERVER)).up()
+    played.server.write(bytes(1_000_000))
+    played.client.data_received(played.outgoing.read())
+    assert sum(played.near.turns) <= 262_144
+    await asyncio.sleep(0)
+    assert 262_144 < sum(played.near.turns) <= 2 * 262_144
+    # the rest is not lost when the stream ends before its turn
+    assert played.client.eof_received() is False
+    assert sum(played.near.turns) == 1_000_000
 
 
 @VERSIONS
-def test_each_cut_of_the_handshake_ends_it(version: ssl.TLSVersion) -> None:
+@jumping
+async def test_each_cut_of_the_handshake_ends_it(version: ssl.TLSVersion) -> None:
     """Row 108: the connection ends behind each byte that the server sends; bytes come one by one, too."""
+    context = server_context(SERVER, version=version)
 
-    async def main() -> None:
-        context = server_context(SERVER, version=version)
-
-        async def play(most: int) -> tuple[bool, int]:
-            """Cut behind `most` bytes. Returns whether the handshake succeeded, and how many bytes came."""
-            played, given = Played(context), 0
-            handshake = asyncio.ensure_future(played.client.handshake())
-            while not handshake.done() and given < most:
-                await asyncio.sleep(0)
-                for byte in played.answer():
-                    if given == most:
-                        break
-                    given += 1
-                    played.client.data_received(bytes([byte]))
-                    if given % 64 == 0:
-                        await asyncio.sleep(0)
-                await settle()
-            if not played.client.eof_received():
-                played.stream.close()
-            with contextlib.suppress(ConnectionResetError):
-                await handshake
-                await settle()
-                assert played.near.events == ["made", ("lost", None)]
-                return True, given
+    async def play(most: int) -> tuple[bool, int]:
+        """Cut behind `most` bytes. Returns whether the handshake succeeded, and how many bytes came."""
+        played, given = Played(context), 0
+        handshake = asyncio.ensure_future(played.client.handshake())
+        while not handshake.done() and given < most:
+            await asyncio.sleep(0)
+            for byte in played.answer():
+                if given == most:
+                    break
+                given += 1
+                played.client.data_received(bytes([byte]))
+                if given % 64 == 0:
+                    await asyncio.sleep(0)
             await settle()
-            assert played.near.events == []
-            assert played.stream.state == "closed"
-            return False, given
+        if not played.client.eof_received():
+            played.stream.close()
+        with contextlib.suppress(ConnectionResetError):
+            await handshake
+            await settle()
+            assert played.near.events == ["made", ("lost", None)]
+            return True, given
+        await settle()
+        assert played.near.events == []
+        assert played.stream.state == "closed"
+        return False, given
 
-        ended, size = await play(100_000)
-        assert ended
-        # every byte at the borders of records, a sample between them
-        cuts = sorted({*range(12), *range(12, size, 97), *range(size - 40, size)})
-        outcomes = [(await play(most))[0] for most in cuts]
-        assert outcomes[0] is False
-        assert outcomes.count(True) <= 40 if version is ssl.TLSVersion.TLSv1_2 else True
-        assert not outcomes[len(outcomes) // 2]
-
-    run(main())
+    ended, size = await play(100_000)
+    assert ended
+    # every byte at the borders of records, a sample between them
+    cuts = sorted({*range(12), *range(12, size, 97), *range(size - 40, size)})
+    outcomes = [(await play(most))[0] for most in cuts]
+    assert outcomes[0] is False
+    assert outcomes.count(True) <= 40 if version is ssl.TLSVersion.TLSv1_2 else True
+    assert not outcomes[len(outcomes) // 2]
 
 
-def test_a_truncated_answer_is_not_passed_on_and_the_end_is_seen() -> None:
-    async def main() -> None:
-        played = await Played(server_context(SERVER)).up()
-        played.server.write(b"whole")
-        whole = played.outgoing.read()
-        played.server.write(b"truncated")
-        played.client.data_received(whole + played.outgoing.read()[:-1])
-        assert played.near.data == b"whole"
-        assert played.client.eof_received() is False
-        played.client.connection_lost(None)
-        assert played.near.events == ["made", ("lost", None)]
-
-    run(main())
+@jumping
+async def test_a_truncated_answer_is_not_passed_on_and_the_end_is_seen() -> None:
+    played = await Played(server_context(SERVER)).up()
+    played.server.write(b"whole")
+    whole = played.outgoing.read()
+    played.server.write(b"truncated")
+    played.client.data_received(whole + played.outgoing.read()[:-1])
+    assert played.near.data == b"whole"
+    assert played.client.eof_received() is False
+    played.client.connection_lost(None)
+    assert played.near.events == ["made", ("lost", None)]
 
 
 @VERSIONS
 @pytest.mark.parametrize("size", [1, 100, 16_384, 40_000])
-def test_bytes_are_delivered_with_the_last_of_their_record(size: int, version: ssl.TLSVersion) -> None:
+@jumping
+async def test_bytes_are_delivered_with_the_last_of_their_record(size: int, version: ssl.TLSVersion) -> None:
     """However the network cuts them: nothing waits for the next record."""
-
-    async def main() -> None:
-        played = await Played(server_context(SERVER, version=version)).up()
-        for cut in (1, 5, 6, 22, 50, 10_000, 16_000, 16_405, 16_406, 33_000):
-            played.near.data.clear()
-            played.server.write(bytes(size))
-            data = played.outgoing.read()
-            for piece in (data[:cut], data[cut:]):
-                if piece:
-                    played.client.data_received(piece)
-            assert len(played.near.data) == size, cut
-
-    run(main())
+    played = await Played(server_context(SERVER, version=version)).up()
+    for cut in (1, 5, 6, 22, 50, 10_000, 16_000, 16_405, 16_406, 33_000):
+        played.near.data.clear()
+        played.server.write(bytes(size))
+        data = played.outgoing.read()
+        for piece in (data[:cut], data[cut:]):
+            if piece:
+                played.client.data_received(piece)
+        assert len(played.near.data) == size, cut
 
 
 @VERSIONS
-def test_what_came_before_a_close_notify_is_delivered_first(version: ssl.TLSVersion) -> None:
+@jumping
+async def test_what_came_before_a_close_notify_is_delivered_first(version: ssl.TLSVersion) -> None:
     """Row 110. The close is answered by ours, and waits for nothing."""
-
-    async def main() -> None:
-        pair = await Pair(server_context(SERVER, version=version)).up()
-        await settle()
-        pair.far.stream.write(b"last words")
-        pair.server.close()
-        await settle()
-        assert pair.near.data == b"last words"
-        assert pair.near.events == ["made", ("lost", None)]
-        pair.client.write(b"too late")
-        pair.client.close()
-        pair.client.abort()
-        assert pair.client.is_closing()
-
-    run(main())
+    pair = await Pair(server_context(SERVER, version=version)).up()
+    await settle()
+    pair.far.stream.write(b"last words")
+    pair.server.close()
+    await settle()
+    assert pair.near.data == b"last words"
+    assert pair.near.events == ["made", ("lost", None)]
+    pair.client.write(b"too late")
+    pair.client.close()
+    pair.client.abort()
+    assert pair.client.is_closing()
 
 
-def test_a_close_that_no_peer_answers_ends_at_once() -> None:
+@jumping
+async def test_a_close_that_no_peer_answers_ends_at_once() -> None:
     """Row 109: close_notify is never answered; asyncio's own TLS waits for 30 s."""
-
-    async def main() -> None:
-        pair = await Pair().up()
-        await settle()
-        pair.server.close = lambda: None  # type: ignore[method-assign]
-        began = asyncio.get_running_loop().time()
-        pair.client.close()
-        await settle()
-        assert pair.near.events == ["made", ("lost", None)]
-        assert asyncio.get_running_loop().time() == began
-
-    run(main())
+    pair = await Pair().up()
+    await settle()
+    pair.server.close = lambda: None  # type: ignore[method-assign]
+    began = asyncio.get_running_loop().time()
+    pair.client.close()
+    await settle()
+    assert pair.near.events == ["made", ("lost", None)]
+    assert asyncio.get_running_loop().time() == began
 
 
 @OPENSSL
-def test_an_alert_after_the_handshake_keeps_its_text() -> None:
+@jumping
+async def test_an_alert_after_the_handshake_keeps_its_text() -> None:
     """Row 110: TLS 1.3 tells a client certificate that is refused at the first read."""
 
     server = server_context(SERVER, clients=CA, oldest=ssl.TLSVersion.TLSv1_3)
     assert wants_a_client_certificate(server, CA)
-
-    async def main() -> None:
-        pair = await Pair(server).up()
-        await settle()
-        assert "CERTIFICATE_REQUIRED" in str(pair.near.loss)
-        assert isinstance(pair.near.loss, ssl.SSLError)
-        assert pair.client.is_closing()
-
-    run(main())
+    pair = await Pair(server).up()
+    await settle()
+    assert "CERTIFICATE_REQUIRED" in str(pair.near.loss)
+    assert isinstance(pair.near.loss, ssl.SSLError)
+    assert pair.client.is_closing()
 
 
-def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() -> None:
-    async def main() -> None:
-        played = Played(server_context(SERVER, clients=CA, version=ssl.TLSVersion.TLSv1_2))
-        handshake = asyncio.ensure_future(played.client.handshake())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        played.client.data_received(played.answer())
-        await settle()
-        alert = played.answer()
-        played.client.data_received(alert)
-        # the step that would read it has not had its turn
-        played.client.connection_lost(ConnectionResetError("reset by peer"))
-        with pytest.raises(ssl.SSLError, match="ALERT"):
-            await handshake
-        assert played.near.events == []
-
-    run(main())
+@jumping
+async def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() -> None:
+    played = Played(server_context(SERVER, clients=CA, version=ssl.TLSVersion.TLSv1_2))
+    handshake = asyncio.ensure_future(played.client.handshake())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    played.client.data_received(played.answer())
+    await settle()
+    alert = played.answer()
+    played.client.data_received(alert)
+    # the step that would read it has not had its turn
+    played.client.connection_lost(ConnectionResetError("reset by peer"))
+    with pytest.raises(ssl.SSLError, match="ALERT"):
+        await handshake
+    assert played.near.events == []
 
 
 @OPENSSL
@@ -411,44 +381,41 @@ def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() -> None:
     ("version", "order", "ends"),
     [("-tls1_3", b"K\n", False), ("-tls1_3", b"k\n", False), ("-tls1_2", b"R\n", True), ("-tls1_2", b"r\n", True)],
 )
-def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Path, version: str, order: bytes, ends: bool) -> None:
+@pytest.mark.asyncio
+async def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Path, version: str, order: bytes, ends: bool) -> None:
     """Rows 98, 110: a key update of TLS 1.3 goes on; a renegotiation of TLS 1.2, which is off, ends the connection or is passed over."""
     files = SERVER.write(tmp_path, "server")
-
-    async def main() -> None:
-        receiver, seen = Receiver(), []
-        async with openssl_server(version, "-cert", str(files.pem), "-naccept", "1") as (server, port):
-            assert server.stdin is not None
-            assert server.stdout is not None
-            contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
-            context: Any = await contexts.context()
-            context._msg_callback = lambda _tls, direction, _version, _type, message, _data: seen.append((direction, int(message)))
-            stream = TlsStream(receiver, context, "localhost", contexts.turns)
-            await TcpDialer().dial("127.0.0.1", port, lambda: stream)
-            await stream.handshake()
-            stream.write(b"before\n")
-            await server.stdout.readuntil(b"before")
-            server.stdin.write(order)
-            await server.stdin.drain()
-            if ends:
-                while len(receiver.events) < 2:
-                    await asyncio.sleep(0.01)
-                assert isinstance(receiver.events[1], tuple)
-            else:
-                while ("read", 24) not in seen:
-                    await asyncio.sleep(0.01)
-                server.stdin.write(b"behind the update\n")
-                while b"behind" not in receiver.data:
-                    await asyncio.sleep(0.01)
-                stream.write(b"after\n")
-                await server.stdout.readuntil(b"after")
-                # OpenSSL answers before its next write
-                assert (("write", 24) in seen) is (order == b"K\n")
-            stream.close()
-            while not isinstance(receiver.events[-1], tuple):
+    receiver, seen = Receiver(), []
+    async with openssl_server(version, "-cert", str(files.pem), "-naccept", "1") as (server, port):
+        assert server.stdin is not None
+        assert server.stdout is not None
+        contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
+        context: Any = await contexts.context()
+        context._msg_callback = lambda _tls, direction, _version, _type, message, _data: seen.append((direction, int(message)))
+        stream = TlsStream(receiver, context, "localhost", contexts.turns)
+        await TcpDialer().dial("127.0.0.1", port, lambda: stream)
+        await stream.handshake()
+        stream.write(b"before\n")
+        await server.stdout.readuntil(b"before")
+        server.stdin.write(order)
+        await server.stdin.drain()
+        if ends:
+            while len(receiver.events) < 2:
                 await asyncio.sleep(0.01)
-
-    asyncio.run(main())
+            assert isinstance(receiver.events[1], tuple)
+        else:
+            while ("read", 24) not in seen:
+                await asyncio.sleep(0.01)
+            server.stdin.write(b"behind the update\n")
+            while b"behind" not in receiver.data:
+                await asyncio.sleep(0.01)
+            stream.write(b"after\n")
+            await server.stdout.readuntil(b"after")
+            # OpenSSL answers before its next write
+            assert (("write", 24) in seen) is (order == b"K\n")
+        stream.close()
+        while not isinstance(receiver.events[-1], tuple):
+            await asyncio.sleep(0.01)
 
 
 def test_the_server_name() -> None:
@@ -470,60 +437,55 @@ def test_an_empty_name_is_refused() -> None:
         TlsStream(Receiver(), client_context(CA), "", HandshakeTurns())
 
 
-def test_steps_of_handshakes_run_one_in_each_iteration() -> None:
-    async def main() -> None:
-        turns, ran = HandshakeTurns(), []
+@jumping
+async def test_steps_of_handshakes_run_one_in_each_iteration() -> None:
+    turns, ran = HandshakeTurns(), []
 
-        def step(number: int) -> None:
-            ran.append(number)
-            if number == 1:
-                raise RuntimeError("a bug in a step")
+    def step(number: int) -> None:
+        ran.append(number)
+        if number == 1:
+            raise RuntimeError("a bug in a step")
 
-        told: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-        for number in range(4):
-            turns.soon(lambda number=number: step(number))
-        for most in range(1, 5):
-            await asyncio.sleep(0)
-            assert ran == list(range(most))
-        assert told == ["a bug in a step"]
-        woken: list[int] = []
-        tasks = [asyncio.create_task(turns.turn()) for _ in range(5)]
-        for number, task in enumerate(tasks):
-            task.add_done_callback(lambda _, number=number: woken.append(number))
-        tasks[1].cancel()
-        await settle()
-        assert woken == [1, 0, 2, 3, 4]
-        turns.soon(lambda: step(9))
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    for number in range(4):
+        turns.soon(lambda number=number: step(number))
+    for most in range(1, 5):
         await asyncio.sleep(0)
-        assert ran[-1] == 9
+        assert ran == list(range(most))
+    assert told == ["a bug in a step"]
+    woken: list[int] = []
+    tasks = [asyncio.create_task(turns.turn()) for _ in range(5)]
+    for number, task in enumerate(tasks):
+        task.add_done_callback(lambda _, number=number: woken.append(number))
+    tasks[1].cancel()
+    await settle()
+    assert woken == [1, 0, 2, 3, 4]
+    turns.soon(lambda: step(9))
+    await asyncio.sleep(0)
+    assert ran[-1] == 9
 
-    run(main())
 
-
-def test_a_cancelled_handshake_leaves_no_stream() -> None:
+@jumping
+async def test_a_cancelled_handshake_leaves_no_stream() -> None:
     """In any iteration of it."""
-
-    async def main() -> None:
-        outcomes = set()
-        for turns in range(1, 12):
-            pair = await Pair().dial()
-            handshake = asyncio.ensure_future(pair.client.handshake())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            if handshake.done():
-                pair.client.abort()
-            outcomes.add(handshake.cancel())
-            with contextlib.suppress(asyncio.CancelledError):
-                await handshake
-            await settle()
-            assert pair.stream is not None
-            assert pair.stream.is_closing()
-            assert pair.client.is_closing()
-            assert pair.near.events in ([], ["made", ("lost", None)])
-        assert outcomes == {True, False}
-
-    run(main())
+    outcomes = set()
+    for turns in range(1, 12):
+        pair = await Pair().dial()
+        handshake = asyncio.ensure_future(pair.client.handshake())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if handshake.done():
+            pair.client.abort()
+        outcomes.add(handshake.cancel())
+        with contextlib.suppress(asyncio.CancelledError):
+            await handshake
+        await settle()
+        assert pair.stream is not None
+        assert pair.stream.is_closing()
+        assert pair.client.is_closing()
+        assert pair.near.events in ([], ["made", ("lost", None)])
+    assert outcomes == {True, False}
 
 
 # Sockets
@@ -636,17 +598,15 @@ async def over_tls(
             yield node, cluster, made
 
 
-def test_a_node_asks_a_fake_broker_over_tls_in_virtual_time() -> None:
-    async def main() -> None:
-        async with over_tls(server_context(CA.server("broker-1.memory"))) as (node, _, made):
-            assert node.control.tls is None
-            await ask(node)
-            assert [server.tls.version() for server in made] == ["TLSv1.3"]
-            assert node.control.tls.version == "TLSv1.3"
-            assert node.produce.tls is None
-        await until(made[0].is_closing)
-
-    run(main())
+@jumping
+async def test_a_node_asks_a_fake_broker_over_tls_in_virtual_time() -> None:
+    async with over_tls(server_context(CA.server("broker-1.memory"))) as (node, _, made):
+        assert node.control.tls is None
+        await ask(node)
+        assert [server.tls.version() for server in made] == ["TLSv1.3"]
+        assert node.control.tls.version == "TLSv1.3"
+        assert node.produce.tls is None
+    await until(made[0].is_closing)
 
 
 @OPENSSL
@@ -666,132 +626,116 @@ def test_a_node_asks_a_fake_broker_over_tls_in_virtual_time() -> None:
         (["host.test"], "a..test", "is no name that a certificate can be checked against"),
     ],
 )
-def test_names(names: list[str], host: str, refusal: str | None) -> None:
+@jumping
+async def test_names(names: list[str], host: str, refusal: str | None) -> None:
     """Row 96: refused, taken, or never unchecked."""
-
-    async def main() -> None:
-        asked: list[str | None] = []
-        server = server_context(CA.server(*names))
-        if refusal is not None and "it is not for the" in refusal:
-            assert has_verify_error(server, 62 if "name" in refusal else 64, CA, host)
-        server.sni_callback = lambda _object, name, _context: asked.append(name)
-        async with over_tls(server, host=host) as (node, *_):
-            if refusal is None:
+    asked: list[str | None] = []
+    server = server_context(CA.server(*names))
+    if refusal is not None and "it is not for the" in refusal:
+        assert has_verify_error(server, 62 if "name" in refusal else 64, CA, host)
+    server.sni_callback = lambda _object, name, _context: asked.append(name)
+    async with over_tls(server, host=host) as (node, *_):
+        if refusal is None:
+            await ask(node)
+            assert asked == [None if host[0].isdigit() or ":" in host else host.removesuffix(".")]
+        else:
+            with pytest.raises(CertificateNotTrusted) as raised:
                 await ask(node)
-                assert asked == [None if host[0].isdigit() or ":" in host else host.removesuffix(".")]
-            else:
-                with pytest.raises(CertificateNotTrusted) as raised:
-                    await ask(node)
-                assert refusal in str(raised.value)
-                assert raised.value.stage == "tls"
-                assert str(raised.value).startswith(host)
-
-    run(main())
+            assert refusal in str(raised.value)
+            assert raised.value.stage == "tls"
+            assert str(raised.value).startswith(host)
 
 
-def test_the_name_of_a_bootstrap_address_is_as_written_or_canonical() -> None:
+@jumping
+async def test_the_name_of_a_bootstrap_address_is_as_written_or_canonical() -> None:
     """Row 96: KIP-235's canonical name is dialled, and so checked; the brokers' own names are the cluster's."""
+    for canonical, node_id, name in [(False, -2, "alias.test"), (True, -2, "real.test"), (True, 1, "alias.test")]:
+        async with FakeCluster(memory=True) as cluster:
+            made = tls_in_front(cluster, server_context(CA.server(name)))
+            fake = cluster.brokers[1]
+            cluster.network._listeners["real.test", fake.port] = cluster.network._listeners[fake.host, fake.port]
 
-    async def main() -> None:
-        for canonical, node_id, name in [(False, -2, "alias.test"), (True, -2, "real.test"), (True, 1, "alias.test")]:
-            async with FakeCluster(memory=True) as cluster:
-                made = tls_in_front(cluster, server_context(CA.server(name)))
-                fake = cluster.brokers[1]
-                cluster.network._listeners["real.test", fake.port] = cluster.network._listeners[fake.host, fake.port]
+            class Names:
+                async def resolve(self, host: str) -> list[str]:
+                    return ["real.test"]
 
-                class Names:
-                    async def resolve(self, host: str) -> list[str]:
-                        return ["real.test"]
-
-                broker = Broker(node_id, "alias.test", fake.port)
-                chosen = security(ssl_context=client_context(CA))
-                async with running(cluster.network, broker, security=chosen, resolver=Names(), canonical_bootstrap=canonical) as node:
-                    await ask(node)
-                assert len(made) == 1
-
-    run(main())
+            broker = Broker(node_id, "alias.test", fake.port)
+            chosen = security(ssl_context=client_context(CA))
+            async with running(cluster.network, broker, security=chosen, resolver=Names(), canonical_bootstrap=canonical) as node:
+                await ask(node)
+            assert len(made) == 1
 
 
 @OPENSSL
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
 @pytest.mark.parametrize("kind", ["none", "another CA's", "good"])
-def test_client_certificates(version: ssl.TLSVersion, kind: str) -> None:
+@jumping
+async def test_client_certificates(version: ssl.TLSVersion, kind: str) -> None:
     """Row 99: in TLS 1.3, too, where the broker's alert comes after the handshake."""
     certificate = {"none": None, "another CA's": CertificateAuthority("another CA").client("mallory"), "good": ALICE}[kind]
-
-    async def main() -> None:
-        server = server_context(CA.server("broker-1.memory"), clients=CA, version=version)
-        assert kind == "good" or wants_a_client_certificate(server, CA, certificate)
-        async with over_tls(server, security(ssl_context=client_context(CA, certificate=certificate))) as (node, _, made):
-            if kind == "good":
+    server = server_context(CA.server("broker-1.memory"), clients=CA, version=version)
+    assert kind == "good" or wants_a_client_certificate(server, CA, certificate)
+    async with over_tls(server, security(ssl_context=client_context(CA, certificate=certificate))) as (node, _, made):
+        if kind == "good":
+            await ask(node)
+            assert made[0].tls.getpeercert()["subject"][1] == (("commonName", "alice"),)  # type: ignore[index]
+            return
+        for _ in range(4):
+            with pytest.raises(CredentialsRefused) as raised:
                 await ask(node)
-                assert made[0].tls.getpeercert()["subject"][1] == (("commonName", "alice"),)  # type: ignore[index]
-                return
-            for _ in range(4):
-                with pytest.raises(CredentialsRefused) as raised:
-                    await ask(node)
-                assert raised.value.stage == "tls"
-                await asyncio.sleep(2)
-            assert node.control._setup._closings == 0
-            assert "the given ssl_context" in str(raised.value)
-
-    run(main())
+            assert raised.value.stage == "tls"
+            await asyncio.sleep(2)
+        assert node.control._setup._closings == 0
+        assert "the given ssl_context" in str(raised.value)
 
 
-def test_a_silent_peer_ends_with_the_time_of_the_attempt() -> None:
+@jumping
+async def test_a_silent_peer_ends_with_the_time_of_the_attempt() -> None:
     """Row 109: the handshake is within the set-up time, and its end leaves no socket."""
+    network, silent = MemoryNetwork(), Receiver()
+    network.listen("host", 9092, lambda: silent)
+    began = asyncio.get_running_loop().time()
+    async with running(network, security=security(ssl_context=client_context(CA)), setup=Backoff(3.0, 3.0)) as node:
+        with pytest.raises(ConnectionLost, match=r"no usable connection within 3 s: the TLS handshake was not answered"):
+            await ask(node)
+        assert asyncio.get_running_loop().time() == pytest.approx(began + 3)
+        assert isinstance(silent.loss, ConnectionResetError)
 
-    async def main() -> None:
+
+@jumping
+async def test_a_node_that_is_closed_in_a_handshake_leaves_no_stream() -> None:
+    for way in ("close", "abort", "leave"):
         network, silent = MemoryNetwork(), Receiver()
-        network.listen("host", 9092, lambda: silent)
-        began = asyncio.get_running_loop().time()
-        async with running(network, security=security(ssl_context=client_context(CA)), setup=Backoff(3.0, 3.0)) as node:
-            with pytest.raises(ConnectionLost, match=r"no usable connection within 3 s: the TLS handshake was not answered"):
-                await ask(node)
-            assert asyncio.get_running_loop().time() == pytest.approx(began + 3)
+        network.listen("host", 9092, lambda silent=silent: silent)
+        async with running(network, security=security(ssl_context=client_context(CA))) as node:
+            node.control.request_connection()
+            await settle()
+            assert silent.data.startswith(b"\x16\x03\x01")
+            if way == "leave":
+                assert len(node.control.leave()) == 1
+                node.control._task.cancel()
+            else:
+                getattr(node, way)()
+            await settle()
             assert isinstance(silent.loss, ConnectionResetError)
-
-    run(main())
-
-
-def test_a_node_that_is_closed_in_a_handshake_leaves_no_stream() -> None:
-    async def main() -> None:
-        for way in ("close", "abort", "leave"):
-            network, silent = MemoryNetwork(), Receiver()
-            network.listen("host", 9092, lambda silent=silent: silent)
-            async with running(network, security=security(ssl_context=client_context(CA))) as node:
-                node.control.request_connection()
-                await settle()
-                assert silent.data.startswith(b"\x16\x03\x01")
-                if way == "leave":
-                    assert len(node.control.leave()) == 1
-                    node.control._task.cancel()
-                else:
-                    getattr(node, way)()
-                await settle()
-                assert isinstance(silent.loss, ConnectionResetError)
-                assert node.control._setup.streams == []
-
-    run(main())
+            assert node.control._setup.streams == []
 
 
-def test_a_user_function_is_asked_at_each_dial() -> None:
-    async def main() -> None:
-        given: list[ssl.SSLContext] = []
+@jumping
+async def test_a_user_function_is_asked_at_each_dial() -> None:
+    given: list[ssl.SSLContext] = []
 
-        def give() -> ssl.SSLContext:
-            given.append(client_context(CA))
-            return given[-1]
+    def give() -> ssl.SSLContext:
+        given.append(client_context(CA))
+        return given[-1]
 
-        async with over_tls(server_context(CA.server("broker-1.memory")), security(ssl_context=give)) as (node, _, made):
-            for number in (1, 2):
-                await ask(node)
-                assert len(given) == len(made) == number
-                made[-1].abort()
-                await settle()
-                await asyncio.sleep(1)
-
-    run(main())
+    async with over_tls(server_context(CA.server("broker-1.memory")), security(ssl_context=give)) as (node, _, made):
+        for number in (1, 2):
+            await ask(node)
+            assert len(given) == len(made) == number
+            made[-1].abort()
+            await settle()
+            await asyncio.sleep(1)
 
 
 # Mutations
@@ -880,22 +824,19 @@ def test_a_hundred_connections_dialled_at_once_do_not_hold_the_loop() -> None:
     assert 0 < float(done.stdout) <= 0.020
 
 
-def test_errors_are_of_this_package() -> None:
+@jumping
+async def test_errors_are_of_this_package() -> None:
     """What a node's caller sees of a peer that answers TLS with other bytes."""
+    for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", bytes(100), b"\x15\x03\x01\x00\x02\x02\x46"):
 
-    async def main() -> None:
-        for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", bytes(100), b"\x15\x03\x01\x00\x02\x02\x46"):
+        class Strange(Receiver):
+            def data_received(self, data: bytes, answer: bytes = answer) -> None:
+                self.stream.write(answer)
+                self.stream.close()
 
-            class Strange(Receiver):
-                def data_received(self, data: bytes, answer: bytes = answer) -> None:
-                    self.stream.write(answer)
-                    self.stream.close()
-
-            network = MemoryNetwork()
-            network.listen("host", 9092, Strange)
-            async with running(network, security=security(ssl_context=client_context(CA))) as node:
-                with pytest.raises(KafkaError) as raised:
-                    await ask(node)
-                assert str(raised.value).startswith("host:9092: ")
-
-    run(main())
+        network = MemoryNetwork()
+        network.listen("host", 9092, Strange)
+        async with running(network, security=security(ssl_context=client_context(CA))) as node:
+            with pytest.raises(KafkaError) as raised:
+                await ask(node)
+            assert str(raised.value).startswith("host:9092: ")

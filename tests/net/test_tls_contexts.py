@@ -13,6 +13,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jumping import jumping
 from tls_peers import TlsServer, client_context, server_context
 
 from aioproducer import ProducerConfig
@@ -359,29 +360,28 @@ def test_a_secret_that_is_referred_to_is_read_anew(monkeypatch: pytest.MonkeyPat
     assert reading(contexts) is not first
 
 
-def test_dials_at_once_share_one_look_and_a_cancelled_one_breaks_no_other() -> None:
-    async def main() -> None:
-        contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=PEM))
-        tasks = [asyncio.create_task(contexts.context()) for _ in range(20)]
-        await asyncio.sleep(0)
-        assert sum(thread.name == "aioproducer-tls-context" for thread in threading.enumerate()) <= 1
-        tasks[0].cancel()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(found[0], asyncio.CancelledError)
-        assert len({id(context) for context in found[1:]}) == 1
-        bad = TlsContexts(TlsSettings(ssl_truststore_certificates="nothing"))
-        errors = await asyncio.gather(*(bad.context() for _ in range(3)), return_exceptions=True)
-        assert all(isinstance(error, ConfigError) for error in errors)
-        with pytest.raises(ConfigError):
-            await bad.prepare()
-
-    asyncio.run(main())
+@pytest.mark.asyncio
+async def test_dials_at_once_share_one_look_and_a_cancelled_one_breaks_no_other() -> None:
+    contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=PEM))
+    tasks = [asyncio.create_task(contexts.context()) for _ in range(20)]
+    await asyncio.sleep(0)
+    assert sum(thread.name == "aioproducer-tls-context" for thread in threading.enumerate()) <= 1
+    tasks[0].cancel()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert len({id(context) for context in found[1:]}) == 1
+    bad = TlsContexts(TlsSettings(ssl_truststore_certificates="nothing"))
+    errors = await asyncio.gather(*(bad.context() for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(error, ConfigError) for error in errors)
+    with pytest.raises(ConfigError):
+        await bad.prepare()
 
 
 # What a user gives
 
 
-def test_a_user_context_or_a_function_that_gives_one() -> None:
+@pytest.mark.asyncio
+async def test_a_user_context_or_a_function_that_gives_one() -> None:
     given = client_context(CA)
 
     async def coroutine() -> ssl.SSLContext:
@@ -397,23 +397,20 @@ def test_a_user_context_or_a_function_that_gives_one() -> None:
         assert threading.current_thread().daemon
         return given
 
-    async def main() -> None:
-        for function in (given, threaded, coroutine, lambda: asyncio.sleep(0, given)):
-            contexts = TlsContexts(TlsSettings(ssl_context=function))
-            assert await contexts.context() is given
-            assert contexts.trust == contexts.certificate == "the given ssl_context"
-        wrong: list[tuple[Callable[[], Any], str]] = [
-            (raising, "raised RuntimeError$"),
-            (awaiting_what_was_cancelled, "raised CancelledError$"),
-            (lambda: "text", "returned str, not an ssl.SSLContext"),
-        ]
-        for function, text in wrong:
-            contexts = TlsContexts(TlsSettings(ssl_context=function))
-            await contexts.prepare()
-            with pytest.raises(ConfigError, match=text):
-                await contexts.context()
-
-    asyncio.run(main())
+    for function in (given, threaded, coroutine, lambda: asyncio.sleep(0, given)):
+        contexts = TlsContexts(TlsSettings(ssl_context=function))
+        assert await contexts.context() is given
+        assert contexts.trust == contexts.certificate == "the given ssl_context"
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (raising, "raised RuntimeError$"),
+        (awaiting_what_was_cancelled, "raised CancelledError$"),
+        (lambda: "text", "returned str, not an ssl.SSLContext"),
+    ]
+    for function, text in wrong:
+        contexts = TlsContexts(TlsSettings(ssl_context=function))
+        await contexts.prepare()
+        with pytest.raises(ConfigError, match=text):
+            await contexts.context()
 
 
 def test_the_options_of_a_config_are_the_settings() -> None:
@@ -460,26 +457,22 @@ def test_a_daemon_thread_holds_up_no_end() -> None:
     assert not threads[0].is_alive()
 
 
-def test_a_daemon_threads_results_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.asyncio
+async def test_a_daemon_threads_results_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise StopIteration
 
-    async def main() -> None:
-        assert await in_daemon_thread(lambda: 7, "test") == 7
-        with pytest.raises(ZeroDivisionError):
-            await in_daemon_thread(lambda: 1 / 0, "test")
-        with pytest.raises(RuntimeError, match="StopIteration"):
-            await in_daemon_thread(fail, "test")
-        monkeypatch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
-        with pytest.raises(OSError, match="no thread could be started: can't start new thread"):
-            await in_daemon_thread(lambda: 7, "test")
-
-    asyncio.run(main())
+    assert await in_daemon_thread(lambda: 7, "test") == 7
+    with pytest.raises(ZeroDivisionError):
+        await in_daemon_thread(lambda: 1 / 0, "test")
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await in_daemon_thread(fail, "test")
+    monkeypatch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+    with pytest.raises(OSError, match="no thread could be started: can't start new thread"):
+        await in_daemon_thread(lambda: 7, "test")
 
 
-def test_in_virtual_time_the_call_is_made_at_once() -> None:
-    async def main() -> None:
-        thread = await in_daemon_thread(threading.current_thread, "test")
-        assert thread is threading.current_thread()
-
-    run_jumping(main())
+@jumping
+async def test_in_virtual_time_the_call_is_made_at_once() -> None:
+    thread = await in_daemon_thread(threading.current_thread, "test")
+    assert thread is threading.current_thread()

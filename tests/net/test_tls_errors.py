@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import run
+from jumping import jumping, run
 from nodes import ask, running
 from tls_peers import (
     client_context,
@@ -163,7 +162,8 @@ def test_a_reset_after_the_handshake_names_the_possibility() -> None:
 
 @OPENSSL
 @pytest.mark.parametrize("is_close", [True, False])
-def test_a_handshake_that_ends(*, is_close: bool) -> None:
+@jumping
+async def test_a_handshake_that_ends(*, is_close: bool) -> None:
     """Row 97: TLS to a listener without it. Kafka closes, or resets."""
 
     class Closing:
@@ -178,23 +178,20 @@ def test_a_handshake_that_ends(*, is_close: bool) -> None:
         def connection_lost(self, _: Exception | None) -> None: ...
 
     assert "SSL handshake has read 0 bytes" in seen_by_s_client(Closing)
-
-    async def main() -> None:
-        network = MemoryNetwork()
-        network.listen("host", 9092, Closing)
-        async with running(network, security=Security(tls=tls())) as node:
-            with pytest.raises(ConnectionLost) as raised:
-                await ask(node)
-        end = "closed during the TLS handshake" if is_close else "lost during the TLS handshake (the peer aborted the connection)"
-        text = f"host:9092: the connection was {end}: is it a listener without TLS (security_protocol=PLAINTEXT)?"
-        assert str(raised.value).startswith(text)
-        assert not isinstance(raised.value, AuthenticationFailed)
-
-    run(main())
+    network = MemoryNetwork()
+    network.listen("host", 9092, Closing)
+    async with running(network, security=Security(tls=tls())) as node:
+        with pytest.raises(ConnectionLost) as raised:
+            await ask(node)
+    end = "closed during the TLS handshake" if is_close else "lost during the TLS handshake (the peer aborted the connection)"
+    text = f"host:9092: the connection was {end}: is it a listener without TLS (security_protocol=PLAINTEXT)?"
+    assert str(raised.value).startswith(text)
+    assert not isinstance(raised.value, AuthenticationFailed)
 
 
 @OPENSSL
-def test_other_bytes_come() -> None:
+@jumping
+async def test_other_bytes_come() -> None:
     """Row 97: the other side does not speak TLS."""
 
     class Http:
@@ -208,19 +205,16 @@ def test_other_bytes_come() -> None:
         def connection_lost(self, _: Exception | None) -> None: ...
 
     assert "wrong version number" in seen_by_s_client(Http)
-
-    async def main() -> None:
-        network = MemoryNetwork()
-        network.listen("host", 9092, Http)
-        async with running(network, security=Security(tls=tls())) as node:
-            with pytest.raises(ConnectionLost, match="host:9092: the other side does not speak TLS: is it a listener without TLS"):
-                await ask(node)
-
-    run(main())
+    network = MemoryNetwork()
+    network.listen("host", 9092, Http)
+    async with running(network, security=Security(tls=tls())) as node:
+        with pytest.raises(ConnectionLost, match="host:9092: the other side does not speak TLS: is it a listener without TLS"):
+            await ask(node)
 
 
 @OPENSSL
-def test_plaintext_to_a_listener_with_tls() -> None:
+@jumping
+async def test_plaintext_to_a_listener_with_tls() -> None:
     """Row 97: what a real Kafka answers, 15 03 03 00 02 02 50."""
 
     class Alert:
@@ -235,61 +229,51 @@ def test_plaintext_to_a_listener_with_tls() -> None:
         def connection_lost(self, _: Exception | None) -> None: ...
 
     assert "SSL alert number 80" in seen_by_s_client(Alert)
-
-    async def main() -> None:
-        network = MemoryNetwork()
-        network.listen("host", 9092, Alert)
-        async with running(network) as node:
-            with pytest.raises(AuthenticationFailed, match="the port speaks TLS: set security_protocol=SSL or SASL_SSL") as raised:
-                await ask(node)
-            assert raised.value.stage == "tls"
-
-    run(main())
+    network = MemoryNetwork()
+    network.listen("host", 9092, Alert)
+    async with running(network) as node:
+        with pytest.raises(AuthenticationFailed, match="the port speaks TLS: set security_protocol=SSL or SASL_SSL") as raised:
+            await ask(node)
+        assert raised.value.stage == "tls"
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_no_sasl_to_a_listener_with_sasl(*, encrypted: bool) -> None:
+@jumping
+async def test_no_sasl_to_a_listener_with_sasl(*, encrypted: bool) -> None:
     """Row 97: ApiVersions is answered, and the next request ends the connection."""
-
-    async def main() -> None:
-        async with FakeCluster(memory=True) as cluster:
-            security = None
-            if encrypted:
-                tls_in_front(cluster, server_context(CA.server(NAME)))
-                security = Security(tls=tls())
-            fake = cluster.brokers[1]
-            cluster.fail("Metadata", disconnect="before")
-            async with running(cluster.network, Broker(-2, fake.host, fake.port), security=security) as node:
-                with pytest.raises(ConnectionLost) as raised:
-                    await ask(node)
-                wanted = "SASL_SSL" if encrypted else "SASL_PLAINTEXT"
-                text = f"closed the connection after ApiVersions was answered: does the listener want SASL (security_protocol={wanted})?"
-                assert text in str(raised.value)
-                # the second connection answers, and then its end means nothing of the kind
+    async with FakeCluster(memory=True) as cluster:
+        security = None
+        if encrypted:
+            tls_in_front(cluster, server_context(CA.server(NAME)))
+            security = Security(tls=tls())
+        fake = cluster.brokers[1]
+        cluster.fail("Metadata", disconnect="before")
+        async with running(cluster.network, Broker(-2, fake.host, fake.port), security=security) as node:
+            with pytest.raises(ConnectionLost) as raised:
                 await ask(node)
-                cluster.fail("Metadata", disconnect="before")
-                with pytest.raises(ConnectionLost) as raised:
-                    await ask(node)
-                assert "SASL" not in str(raised.value)
-
-    run(main())
+            wanted = "SASL_SSL" if encrypted else "SASL_PLAINTEXT"
+            text = f"closed the connection after ApiVersions was answered: does the listener want SASL (security_protocol={wanted})?"
+            assert text in str(raised.value)
+            # the second connection answers, and then its end means nothing of the kind
+            await ask(node)
+            cluster.fail("Metadata", disconnect="before")
+            with pytest.raises(ConnectionLost) as raised:
+                await ask(node)
+            assert "SASL" not in str(raised.value)
 
 
 @OPENSSL
 @pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])
-def test_old_versions(tmp_path: pathlib.Path, version: str) -> None:
+@pytest.mark.asyncio
+async def test_old_versions(tmp_path: pathlib.Path, version: str) -> None:
     """Row 98: a server of TLS 1.0 or 1.1 alone, which `openssl s_client` with @SECLEVEL=0 gets in touch with."""
     authority = CertificateAuthority(key_type="rsa")
     files = authority.server(key_type="rsa").write(tmp_path, "server")
-
-    async def main() -> None:
-        async with openssl_server(version, "-cipher", "ALL:@SECLEVEL=0", "-cert", str(files.pem)) as (_, port):
-            seen = await s_client(port, version, "-cipher", "ALL:@SECLEVEL=0")
-            assert {"-tls1": "Protocol  : TLSv1\n", "-tls1_1": "Protocol  : TLSv1.1\n"}[version] in seen
-            assert "unsupported protocol" in await s_client(port, "-tls1_2")
-            client = TlsContexts(TlsSettings(ssl_truststore_certificates=authority.pem.decode()))
-            async with running(TcpDialer(), Broker(1, "localhost", port), security=Security(tls=client)) as node:
-                with pytest.raises(AuthenticationFailed, match=r"takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols"):
-                    await ask(node)
-
-    asyncio.run(main())
+    async with openssl_server(version, "-cipher", "ALL:@SECLEVEL=0", "-cert", str(files.pem)) as (_, port):
+        seen = await s_client(port, version, "-cipher", "ALL:@SECLEVEL=0")
+        assert {"-tls1": "Protocol  : TLSv1\n", "-tls1_1": "Protocol  : TLSv1.1\n"}[version] in seen
+        assert "unsupported protocol" in await s_client(port, "-tls1_2")
+        client = TlsContexts(TlsSettings(ssl_truststore_certificates=authority.pem.decode()))
+        async with running(TcpDialer(), Broker(1, "localhost", port), security=Security(tls=client)) as node:
+            with pytest.raises(AuthenticationFailed, match=r"takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols"):
+                await ask(node)

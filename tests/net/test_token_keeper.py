@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import run, settle
+from jumping import jumping, now, settle
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.errors import ConfigError, TokenUnavailable
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 EPOCH = 1_900_000_000.0
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Source:
@@ -103,89 +99,75 @@ def text(token: Token) -> str:
     return token.text.reveal()
 
 
-def test_fault_112_two_hundred_connections_want_a_token_at_once() -> None:
+@jumping
+async def test_fault_112_two_hundred_connections_want_a_token_at_once() -> None:
     """There is one fetch."""
-
-    async def main() -> None:
-        source = AsyncSource()
-        source.takes = 0.2
-        async with keeping(source) as (keeper, _):
-            tokens = await asyncio.gather(*(keeper.token(10.0) for _ in range(200)))
-            assert len(source.fetches) == 1
-            assert len({id(token) for token in tokens}) == 1
-            assert await keeper.token(10.0) is tokens[0]
-
-    run(main())
+    source = AsyncSource()
+    source.takes = 0.2
+    async with keeping(source) as (keeper, _):
+        tokens = await asyncio.gather(*(keeper.token(10.0) for _ in range(200)))
+        assert len(source.fetches) == 1
+        assert len({id(token) for token in tokens}) == 1
+        assert await keeper.token(10.0) is tokens[0]
 
 
-def test_a_token_is_refreshed_without_any_call() -> None:
+@jumping
+async def test_a_token_is_refreshed_without_any_call() -> None:
     """At 80 % of its life and half of the jitter, again and again."""
-
-    async def main() -> None:
-        source = Source(100.0)
-        async with keeping(source) as (keeper, seen):
-            began = now()
-            await asyncio.sleep(300)
-            assert [round(at - began, 6) for at in source.fetches] == [0, 82.5, 165, 247.5]
-            assert seen.lives == pytest.approx([100.0] * 4)
-            assert text(await keeper.token(0.1)) == "canary-4"
-            assert keeper.age == pytest.approx(52.5)
-            assert keeper.expires_at == pytest.approx(EPOCH + began + 347.5)
-            assert (keeper.principal, keeper.failures, keeper.last_error) == ("alice", 0, None)
-
-    run(main())
+    source = Source(100.0)
+    async with keeping(source) as (keeper, seen):
+        began = now()
+        await asyncio.sleep(300)
+        assert [round(at - began, 6) for at in source.fetches] == [0, 82.5, 165, 247.5]
+        assert seen.lives == pytest.approx([100.0] * 4)
+        assert text(await keeper.token(0.1)) == "canary-4"
+        assert keeper.age == pytest.approx(52.5)
+        assert keeper.expires_at == pytest.approx(EPOCH + began + 347.5)
+        assert (keeper.principal, keeper.failures, keeper.last_error) == ("alice", 0, None)
 
 
-def test_fault_100_the_old_token_is_used_while_none_comes() -> None:
+@jumping
+async def test_fault_100_the_old_token_is_used_while_none_comes() -> None:
     """A failed refresh changes nothing while the old token lives. After its end, calls fail with the source's words."""
-
-    async def main() -> None:
-        source = Source(100.0)
-        async with keeping(source) as (keeper, seen):
-            await keeper.token(1.0)
-            source.results = [TokenUnavailable("the source answered 503", "token")] * 50
-            await asyncio.sleep(99)
-            began = now()
-            assert text(await keeper.token(5.0)) == "canary-1"
-            assert now() == began
-            await asyncio.sleep(2)
-            with pytest.raises(TokenUnavailable, match="the source answered 503") as caught:
-                await keeper.token(20.0)
-            assert (caught.value.stage, caught.value.mechanism) == ("token", "OAUTHBEARER")
-            assert seen.failures[-1] == ("the source answered 503", keeper.failures)
-            source.results.clear()
-            assert text(await keeper.token(20.0)).startswith("canary-")
-            assert keeper.failures == 0
-            assert keeper.last_error is None
-
-    run(main())
+    source = Source(100.0)
+    async with keeping(source) as (keeper, seen):
+        await keeper.token(1.0)
+        source.results = [TokenUnavailable("the source answered 503", "token")] * 50
+        await asyncio.sleep(99)
+        began = now()
+        assert text(await keeper.token(5.0)) == "canary-1"
+        assert now() == began
+        await asyncio.sleep(2)
+        with pytest.raises(TokenUnavailable, match="the source answered 503") as caught:
+            await keeper.token(20.0)
+        assert (caught.value.stage, caught.value.mechanism) == ("token", "OAUTHBEARER")
+        assert seen.failures[-1] == ("the source answered 503", keeper.failures)
+        source.results.clear()
+        assert text(await keeper.token(20.0)).startswith("canary-")
+        assert keeper.failures == 0
+        assert keeper.last_error is None
 
 
-def test_pauses_after_failures_grow_to_ten_seconds() -> None:
+@jumping
+async def test_pauses_after_failures_grow_to_ten_seconds() -> None:
     """They are 0.1 s, 0.2 s, ... with 20 % of jitter, and fetches are a second apart at least."""
-
-    async def main() -> None:
-        source = Source()
-        source.results = [RuntimeError("canary-text")] * 100
-        async with keeping(source, chance=0.0) as (keeper, seen):
-            await asyncio.sleep(60)
-            pauses = [round(after - before, 6) for before, after in zip(source.fetches, source.fetches[1:], strict=False)]
-            assert pauses[:8] == [1, 1, 1, 1, 1.28, 2.56, 5.12, 8]
-            assert set(pauses[8:]) == {8}
-            assert seen.failures[0] == ("the source: it raised RuntimeError", 1)
-            assert keeper.is_failing
-
-    run(main())
+    source = Source()
+    source.results = [RuntimeError("canary-text")] * 100
+    async with keeping(source, chance=0.0) as (keeper, seen):
+        await asyncio.sleep(60)
+        pauses = [round(after - before, 6) for before, after in zip(source.fetches, source.fetches[1:], strict=False)]
+        assert pauses[:8] == [1, 1, 1, 1, 1.28, 2.56, 5.12, 8]
+        assert set(pauses[8:]) == {8}
+        assert seen.failures[0] == ("the source: it raised RuntimeError", 1)
+        assert keeper.is_failing
 
 
-def test_tokens_that_live_for_a_moment_cause_a_fetch_a_second() -> None:
-    async def main() -> None:
-        source = Source(0.01)
-        async with keeping(source):
-            await asyncio.sleep(10.5)
-            assert len(source.fetches) == 11
-
-    run(main())
+@jumping
+async def test_tokens_that_live_for_a_moment_cause_a_fetch_a_second() -> None:
+    source = Source(0.01)
+    async with keeping(source):
+        await asyncio.sleep(10.5)
+        assert len(source.fetches) == 11
 
 
 @pytest.mark.parametrize(
@@ -200,165 +182,141 @@ def test_tokens_that_live_for_a_moment_cause_a_fetch_a_second() -> None:
     ],
     ids=["reference", "function", "other words", "OSError", "StopIteration", "expired"],
 )
-def test_fault_100_a_source_that_gives_none(error: Any, words: str) -> None:
+@jumping
+async def test_fault_100_a_source_that_gives_none(error: Any, words: str) -> None:
     """Words of the package are told, all others are not quoted."""
-
-    async def main() -> None:
-        source = Source()
-        source.results = [error]
-        async with keeping(source) as (keeper, _):
-            with pytest.raises(TokenUnavailable, match=f"^{words}$") as caught:
-                await keeper.token(5.0)
-            assert "canary" not in str(caught.value)
-            assert not keeper.is_failing
+    source = Source()
+    source.results = [error]
+    async with keeping(source) as (keeper, _):
+        with pytest.raises(TokenUnavailable, match=f"^{words}$") as caught:
             await keeper.token(5.0)
-
-    run(main())
-
-
-def test_fault_100_a_token_that_cannot_be_sent_does_not_replace_one_that_can() -> None:
-    async def main() -> None:
-        source = Source()
-        bad = Token(Secret("canary-bad"), None, "")
-
-        def check(token: Token) -> None:
-            if token is bad:
-                raise TokenUnavailable("the token has a blank", "token")
-
-        async with keeping(source, check=check) as (keeper, seen):
-            await keeper.token(1.0)
-            source.results = [bad]
-            await asyncio.sleep(82.6)
-            assert seen.failures == [("the source: the token has a blank", 1)]
-            assert text(await keeper.token(1.0)) == "canary-1"
-
-    run(main())
+        assert "canary" not in str(caught.value)
+        assert not keeper.is_failing
+        await keeper.token(5.0)
 
 
-def test_a_renewal_waits_for_a_refresh_that_is_under_way() -> None:
+@jumping
+async def test_fault_100_a_token_that_cannot_be_sent_does_not_replace_one_that_can() -> None:
+    source = Source()
+    bad = Token(Secret("canary-bad"), None, "")
+
+    def check(token: Token) -> None:
+        if token is bad:
+            raise TokenUnavailable("the token has a blank", "token")
+
+    async with keeping(source, check=check) as (keeper, seen):
+        await keeper.token(1.0)
+        source.results = [bad]
+        await asyncio.sleep(82.6)
+        assert seen.failures == [("the source: the token has a blank", 1)]
+        assert text(await keeper.token(1.0)) == "canary-1"
+
+
+@jumping
+async def test_a_renewal_waits_for_a_refresh_that_is_under_way() -> None:
     """It gets the new token, unless that takes longer than a quarter of what the old one has left, or two seconds."""
-
-    async def main() -> None:
-        source = AsyncSource(100.0)
-        async with keeping(source) as (keeper, _):
-            await keeper.token(1.0)
-            source.takes = 1.5
-            await asyncio.sleep(82.5)
-            began = now()
-            assert text(await keeper.token(10.0)) == "canary-2"
-            assert now() - began == pytest.approx(1.5)
-            source.takes = 20.0
-            await asyncio.sleep(82.5)
-            began = now()
-            assert text(await keeper.token(10.0)) == "canary-2"
-            assert now() - began == pytest.approx(2.0)
-
-    run(main())
+    source = AsyncSource(100.0)
+    async with keeping(source) as (keeper, _):
+        await keeper.token(1.0)
+        source.takes = 1.5
+        await asyncio.sleep(82.5)
+        began = now()
+        assert text(await keeper.token(10.0)) == "canary-2"
+        assert now() - began == pytest.approx(1.5)
+        source.takes = 20.0
+        await asyncio.sleep(82.5)
+        began = now()
+        assert text(await keeper.token(10.0)) == "canary-2"
+        assert now() - began == pytest.approx(2.0)
 
 
-def test_a_coroutine_function_that_hangs() -> None:
+@jumping
+async def test_a_coroutine_function_that_hangs() -> None:
     """It is cancelled after the time-out, and the next attempt begins."""
-
-    async def main() -> None:
-        source = AsyncSource()
-        source.takes = 1e9
-        async with keeping(source, timeout=5.0) as (keeper, seen):
-            with pytest.raises(TokenUnavailable, match=r"no token from the source within 2\.0 s"):
-                await keeper.token(2.0)
-            source.takes = 0.0
-            with pytest.raises(TokenUnavailable, match="the source: no answer within 5 s"):
-                await keeper.token(10.0)
+    source = AsyncSource()
+    source.takes = 1e9
+    async with keeping(source, timeout=5.0) as (keeper, seen):
+        with pytest.raises(TokenUnavailable, match=r"no token from the source within 2\.0 s"):
+            await keeper.token(2.0)
+        source.takes = 0.0
+        with pytest.raises(TokenUnavailable, match="the source: no answer within 5 s"):
             await keeper.token(10.0)
-            assert len(seen.failures) == 1
+        await keeper.token(10.0)
+        assert len(seen.failures) == 1
 
-    run(main())
 
-
-def test_fault_113_a_wall_clock_that_jumps_changes_nothing() -> None:
+@jumping
+async def test_fault_113_a_wall_clock_that_jumps_changes_nothing() -> None:
     """The end of a token becomes a time of the loop's clock when the token comes."""
-
-    async def main() -> None:
-        source = Source(100.0)
-        jump = [0.0]
-        async with keeping(source, wall_clock=lambda: now() + EPOCH + jump[0]) as (keeper, _):
-            await keeper.token(1.0)
-            jump[0] = 3600.0
-            await asyncio.sleep(50)
-            assert text(await keeper.token(1.0)) == "canary-1"
-            assert len(source.fetches) == 1
-
-    run(main())
+    source = Source(100.0)
+    jump = [0.0]
+    async with keeping(source, wall_clock=lambda: now() + EPOCH + jump[0]) as (keeper, _):
+        await keeper.token(1.0)
+        jump[0] = 3600.0
+        await asyncio.sleep(50)
+        assert text(await keeper.token(1.0)) == "canary-1"
+        assert len(source.fetches) == 1
 
 
-def test_a_token_whose_end_is_not_known() -> None:
+@jumping
+async def test_a_token_whose_end_is_not_known() -> None:
     """It is refreshed after an hour, or by the session that a broker gave for it; it is used until a new one is there."""
-
-    async def main() -> None:
-        source = Source(None)
-        async with keeping(source) as (keeper, _):
-            token = await keeper.token(1.0)
-            keeper.accepted(token, 0.0)
-            await asyncio.sleep(2900)
-            assert len(source.fetches) == 1
-            await asyncio.sleep(400)
-            assert len(source.fetches) == 2
-            token = await keeper.token(1.0)
-            keeper.accepted(token, 100.0)
-            source.results = [RuntimeError()] * 5000
-            await asyncio.sleep(82.6)
-            assert len(source.fetches) == 3
-            await asyncio.sleep(10_000)
-            assert await keeper.token(1.0) is token
-
-    run(main())
+    source = Source(None)
+    async with keeping(source) as (keeper, _):
+        token = await keeper.token(1.0)
+        keeper.accepted(token, 0.0)
+        await asyncio.sleep(2900)
+        assert len(source.fetches) == 1
+        await asyncio.sleep(400)
+        assert len(source.fetches) == 2
+        token = await keeper.token(1.0)
+        keeper.accepted(token, 100.0)
+        source.results = [RuntimeError()] * 5000
+        await asyncio.sleep(82.6)
+        assert len(source.fetches) == 3
+        await asyncio.sleep(10_000)
+        assert await keeper.token(1.0) is token
 
 
-def test_a_token_that_a_broker_refuses_is_replaced() -> None:
+@jumping
+async def test_a_token_that_a_broker_refuses_is_replaced() -> None:
     """The next call waits for a new one. Where there is none, it gets the refused one again: the broker tells why."""
-
-    async def main() -> None:
-        source = Source()
-        async with keeping(source) as (keeper, _):
-            first = await keeper.token(1.0)
-            keeper.refused(Token(Secret("canary-of-before"), None, ""))
-            assert await keeper.token(5.0) is first
-            keeper.refused(first)
-            second = await keeper.token(5.0)
-            assert second is not first
-            source.results = [RuntimeError()]
-            keeper.refused(second)
-            assert await keeper.token(5.0) is second
-            assert len(source.fetches) == 3
-
-    run(main())
+    source = Source()
+    async with keeping(source) as (keeper, _):
+        first = await keeper.token(1.0)
+        keeper.refused(Token(Secret("canary-of-before"), None, ""))
+        assert await keeper.token(5.0) is first
+        keeper.refused(first)
+        second = await keeper.token(5.0)
+        assert second is not first
+        source.results = [RuntimeError()]
+        keeper.refused(second)
+        assert await keeper.token(5.0) is second
+        assert len(source.fetches) == 3
 
 
-def test_cancelled_calls_leave_the_fetch_to_the_others() -> None:
-    async def main() -> None:
-        source = AsyncSource()
-        source.takes = 1.0
-        async with keeping(source) as (keeper, _):
-            first, second = (asyncio.ensure_future(keeper.token(5.0)) for _ in range(2))
-            await settle()
-            first.cancel()
-            assert text(await second) == "canary-1"
-            assert first.cancelled()
-            assert len(source.fetches) == 1
-
-    run(main())
+@jumping
+async def test_cancelled_calls_leave_the_fetch_to_the_others() -> None:
+    source = AsyncSource()
+    source.takes = 1.0
+    async with keeping(source) as (keeper, _):
+        first, second = (asyncio.ensure_future(keeper.token(5.0)) for _ in range(2))
+        await settle()
+        first.cancel()
+        assert text(await second) == "canary-1"
+        assert first.cancelled()
+        assert len(source.fetches) == 1
 
 
-def test_calls_that_wait_end_with_the_keeper() -> None:
-    async def main() -> None:
-        source = AsyncSource()
-        source.takes = 1e9
-        async with keeping(source) as (keeper, _):
-            waiting = asyncio.ensure_future(keeper.token(1e6))
-            await settle()
-        with pytest.raises(TokenUnavailable, match="the producer does not run"):
-            await waiting
-
-    run(main())
+@jumping
+async def test_calls_that_wait_end_with_the_keeper() -> None:
+    source = AsyncSource()
+    source.takes = 1e9
+    async with keeping(source) as (keeper, _):
+        waiting = asyncio.ensure_future(keeper.token(1e6))
+        await settle()
+    with pytest.raises(TokenUnavailable, match="the producer does not run"):
+        await waiting
 
 
 # In threads
@@ -431,30 +389,27 @@ class FileSource(Source):
         return self.changed
 
 
-def test_a_file_that_changes_is_read_once_for_each_change() -> None:
+@jumping
+async def test_a_file_that_changes_is_read_once_for_each_change() -> None:
     """Also if it cannot be used then: later authentications get the old token at once."""
-
-    async def main() -> None:
-        source = FileSource()
-        async with keeping(source) as (keeper, _):
-            first = await keeper.token(5.0)
-            assert await keeper.token(5.0) is first
-            source.changed = 2
-            waiting = asyncio.ensure_future(keeper.token(5.0))
-            await settle()
-            # another connection, with the token of before
-            keeper.accepted(first, 10.0)
-            second = await waiting
-            assert second is not first
-            first = second
-            source.changed = 4
-            source.results = [ConfigError("the file is empty")] * 5
-            assert await keeper.token(5.0) is first
-            began = now()
-            assert await keeper.token(5.0) is first
-            assert now() == began
-            source.results.clear()
-            source.changed = 3
-            assert await keeper.token(20.0) is not first
-
-    run(main())
+    source = FileSource()
+    async with keeping(source) as (keeper, _):
+        first = await keeper.token(5.0)
+        assert await keeper.token(5.0) is first
+        source.changed = 2
+        waiting = asyncio.ensure_future(keeper.token(5.0))
+        await settle()
+        # another connection, with the token of before
+        keeper.accepted(first, 10.0)
+        second = await waiting
+        assert second is not first
+        first = second
+        source.changed = 4
+        source.results = [ConfigError("the file is empty")] * 5
+        assert await keeper.token(5.0) is first
+        began = now()
+        assert await keeper.token(5.0) is first
+        assert now() == began
+        source.results.clear()
+        source.changed = 3
+        assert await keeper.token(20.0) is not first

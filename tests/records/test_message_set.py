@@ -90,10 +90,10 @@ def only(raw: bytes | bytearray | memoryview) -> Message:
     return entry
 
 
-def raw_message(body: bytes, magic: int = 1, *, size: int | None = None, crc: int | None = None, offset: int = 0) -> bytes:
-    """A message of any bytes behind its magic, with a true CRC and size unless told otherwise."""
+def raw_message(body: bytes, magic: int = 1, *, size: int | None = None) -> bytes:
+    """A message of any bytes behind its magic, with a true CRC, and a true size unless told otherwise."""
     body = bytes([magic]) + body
-    return struct.pack(">qiI", offset, len(body) + 4 if size is None else size, zlib.crc32(body) if crc is None else crc) + body
+    return struct.pack(">qiI", 0, len(body) + 4 if size is None else size, zlib.crc32(body)) + body
 
 
 # written and read

@@ -290,7 +290,7 @@ def test_what_compaction_leaves_is_read() -> None:
 
 
 @pytest.mark.parametrize(("payload", "count", "said"), [
-    (plain() + plain(1), 1, "8 bytes follow its 1 records"),
+    (plain() + plain(1), 1, "8 bytes follow its 1 record"),
     (plain(value=b"long enough"), 2, "its bytes end in record 1"),
     (plain(), 2, "2 records cannot be in 8 bytes"),
     (plain(), 2**31 - 1, "2147483647 records cannot be"),

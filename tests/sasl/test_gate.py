@@ -11,7 +11,7 @@ from aioproducer.sasl.gate import Gate
 REFUSAL = 0.3  # seconds after which a broker refuses
 
 
-def probes(gate: Gate, brokers: list[str], now: float, until: float, good: set[str] = frozenset()) -> list[tuple[float, str]]:  # type: ignore[assignment]
+def probes(gate: Gate, brokers: list[str], now: float, until: float) -> list[tuple[float, str]]:
     """The dials of brokers that are all wanted, one at a time, in the order in which the gate lets them pass."""
     dials: list[tuple[float, str]] = []
     while now < until:
@@ -22,15 +22,9 @@ def probes(gate: Gate, brokers: list[str], now: float, until: float, good: set[s
             break
         dials.append((round(now, 3), broker))
         gate.begin(broker, now)
-        if broker in good:
-            gate.let_in(broker)
-            brokers = [other for other in brokers if other != broker]
-            if not brokers:
-                break
-        else:
-            assert all(gate.delay(other, now) > 1 for other in brokers) or not gate.is_shut
-            gate.refused(broker, now, now + REFUSAL, 0.5)
-            now += REFUSAL
+        assert all(gate.delay(other, now) > 1 for other in brokers) or not gate.is_shut
+        gate.refused(broker, now, now + REFUSAL, 0.5)
+        now += REFUSAL
     return dials
 
 

@@ -1,4 +1,4 @@
-"""What the tests of `send_columns` read off a fake cluster, and the columns that they send."""
+"""Makes the columns that tests of `send_columns` send, and reads their rows from a fake cluster."""
 
 from __future__ import annotations
 

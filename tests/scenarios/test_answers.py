@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from whole import jumping, running
+from whole import jumping, now, running
 
 from aioproducer.errors import BrokerError, DeliveryError, DeliveryTimeout, Persisted
 from aioproducer.testing import FakeCluster
@@ -18,10 +18,6 @@ from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from aioproducer import Producer
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def failure_of(producer: Producer[Any, Any]) -> DeliveryError:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 WHILE_OPEN: dict[str, Any] = {"linger_ms": 60_000, "metadata_max_age_ms": 1000, "delivery_timeout_ms": 300_000}
 
 
-def route_of(producer: Producer[Any, Any], topic: str = "orders") -> Any:
+def route_of(producer: Producer[Any, Any]) -> Any:
     assert producer._engine is not None
-    return producer._engine.parts.partition_queues.routings[topic]
+    return producer._engine.parts.partition_queues.routings["orders"]
 
 
 def many(count: int) -> list[str]:

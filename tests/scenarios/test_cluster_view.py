@@ -9,16 +9,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer import Producer
 from aioproducer.errors import BrokerError, DeliveryError, MetadataTimeout, UsageError
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.schema import message
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def broker(node_id: int, host: str, port: int) -> Any:

@@ -17,11 +17,12 @@ from aioproducer.errors import BrokerError, DeliveryError, Persisted
 from aioproducer.model import Compression
 from aioproducer.testing import FakeCluster
 
+pytestmark = pytest.mark.asyncio
+
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.asyncio
 async def test_every_codec_arrives_as_it_was_sent(codec: str) -> None:
     """Null and empty keys and values, headers and own timestamps arrive unchanged.
 
@@ -43,7 +44,6 @@ async def test_every_codec_arrives_as_it_was_sent(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-@pytest.mark.asyncio
 async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str) -> None:
     """Small requests do not overtake large ones before them.
 
@@ -65,7 +65,6 @@ async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str)
 
 
 @pytest.mark.parametrize("at_once", [0, 1_000_000], ids=["thread", "loop"])
-@pytest.mark.asyncio
 async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_once: int) -> None:
     """Kafka 2.0 takes no zstd: each record fails for certain. A send that waits for memory gets it, and its record fails, too."""
     async with FakeCluster(memory=True, versions={"Produce": (3, 6)}) as cluster:
@@ -87,7 +86,6 @@ async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_o
                 assert error.__cause__.name == "UNSUPPORTED_COMPRESSION_TYPE"
 
 
-@pytest.mark.asyncio
 async def test_records_that_expire_while_they_are_compressed_give_their_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The records' deadline passes while the thread compresses them. They fail as certainly not written, and the next records go."""
     began, go_on = asyncio.Event(), asyncio.Event()
@@ -119,7 +117,6 @@ async def test_records_that_expire_while_they_are_compressed_give_their_memory_b
     go_on.set()
 
 
-@pytest.mark.asyncio
 async def test_stop_while_the_thread_compresses_ends_cleanly() -> None:
     """The stop ends in bounded time, and all memory is free."""
     async with running(compression_type="gzip", close_timeout_ms=0) as (_, producer):
@@ -133,7 +130,6 @@ async def test_stop_while_the_thread_compresses_ends_cleanly() -> None:
 
 
 @pytest.mark.parametrize(("codec", "most"), [("none", 2_000), ("zstd", 200_000)])
-@pytest.mark.asyncio
 async def test_batch_size_is_reckoned_in_compressed_bytes(codec: str, most: int) -> None:
     """As in Java, a batch takes more and more records where they compress well, until a broker refuses one as too large."""
     async with running(compression_type=codec, batch_size=2_000, linger_ms=1) as (cluster, producer):

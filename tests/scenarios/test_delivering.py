@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer.errors import DeliveryError, Persisted
 from aioproducer.model import TimestampType
 from aioproducer.testing import FakeCluster
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @jumping

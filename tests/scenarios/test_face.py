@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builds import on_both, producer_on
 from debug_mode import environment_without_debug_mode
-from whole import JumpingLoop, assert_nothing_left, jumping, running, turns
+from whole import JumpingLoop, assert_nothing_left, jumping, now, running, turns
 
 from aioproducer import Producer, Record
 from aioproducer.engine.append.admission import Admission
@@ -40,10 +40,6 @@ from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 # send_nowait
@@ -656,7 +652,7 @@ def test_a_hook_that_cannot_be_called_is_refused(name: str, hook: Any) -> None:
 def test_a_record_does_not_show_its_bytes() -> None:
     """`repr` shows no bytes of a record; the record compares and unpacks by its fields."""
     record = Record(b"canary", b"canary", 3, 7, [("name", b"canary")])
-    assert repr(record) == "<Record for partition 3 of 7: 1 headers>"
+    assert repr(record) == "<Record for partition 3 of 7: 1 header>"
     assert record == Record(value=b"canary", key=b"canary", partition=3, timestamp_ms=7, headers=[("name", b"canary")])
 
 
@@ -677,7 +673,7 @@ async def test_a_failure_explains_what_happened_to_its_batch() -> None:
         cluster.faults.clear()
         lines = raised.value.explain().splitlines()
         where = cluster.client_options["bootstrap_servers"]
-        assert lines[:2] == ["orders-0, a batch of 1 records:", "    +0.000 s queued"]
+        assert lines[:2] == ["orders-0, a batch of 1 record:", "    +0.000 s queued"]
         assert lines[2] == f"    +0.000 s sent to broker 1 at {where}"
         assert lines[3].endswith("s BrokerError: NOT_ENOUGH_REPLICAS (19)")
         assert "failed: not acknowledged within delivery_timeout_ms=3000" in lines[-1]
@@ -711,8 +707,8 @@ async def test_the_producer_explains_what_waits() -> None:
         await turns(20)
         text = producer.explain()
         assert "of 10000 bytes free" in text
-        assert "sends wait for buffer_memory" in text
-        assert "1 sends wait for " in text
+        assert "waiting for buffer_memory" in text
+        assert "1 send waiting for " in text
         assert "'nowhere'" in text
         assert "waits for the answer of broker-1" in text
         assert "canary" not in text

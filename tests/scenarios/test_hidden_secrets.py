@@ -1,4 +1,4 @@
-"""Whole producers that log in, are refused, renew and lose connections: no secret is shown, also not where asyncio's debug mode looks.
+"""Tests that no secret is shown while producers log in, are refused, renew and lose connections, not even by asyncio's debug mode.
 
 The loop finds every callback slow, so that asyncio writes down the repr of everything that it runs.
 """

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer.testing import FakeCluster
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @jumping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from transacting import committed, transactional
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer import DeliveryError
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from aioproducer.testing import FakeCluster
 
 ROUND_TRIP = 0.1
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager

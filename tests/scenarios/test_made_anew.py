@@ -93,7 +93,7 @@ async def test_records_of_a_partition_that_is_no_more_fail_with_the_reason() -> 
             assert isinstance(failure.__cause__, BrokerError)
             assert failure.__cause__.name == "UNKNOWN_TOPIC_OR_PARTITION"
             assert "orders-1" in str(failure)
-            assert "the topic has 1 partitions by now" in str(failure)
+            assert "the topic has 1 partition by now" in str(failure)
         assert len(cluster.requests("Metadata")) < 30
         assert len(cluster.requests("Produce")) < 30
 
@@ -114,7 +114,7 @@ async def test_a_partition_that_is_no_more_ends_its_transaction_in_time(linger_m
         for failure in [delivery.exception() for delivery in lost]:
             assert isinstance(failure, DeliveryError)
             assert (failure.persisted, failure.code) == (Persisted.NO, "TIMED_OUT")
-            assert "the topic has 1 partitions by now" in str(failure)
+            assert "the topic has 1 partition by now" in str(failure)
             assert "UNKNOWN_TOPIC_OR_PARTITION" in str(failure)
         with pytest.raises(TransactionAbortable, match=r"orders-1.*UNKNOWN_TOPIC_OR_PARTITION"):
             await producer.commit_transaction()

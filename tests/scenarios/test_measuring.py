@@ -266,7 +266,7 @@ async def test_health_follows_the_brokers() -> None:
             health = producer.health()
             assert not health
             assert (health.brokers_down, health.brokers_up) == (2, 0)
-            assert "none of 2 brokers can be reached" in health.reasons[0]
+            assert "no broker of 2 can be reached" in health.reasons[0]
             for broker in cluster.brokers.values():
                 await broker.start()
             await asyncio.gather(*kept)

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed, ConnectionLost, DeliveryError, MetadataTimeout, Persisted
@@ -17,10 +17,6 @@ from aioproducer.transaction_resolver import TransactionResolver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Names:

@@ -42,8 +42,8 @@ def queue(producer: Producer[Any, Any], partition: int) -> Any:
     return producer._engine.parts.partition_queues.routings["orders"].queues[partition]
 
 
-def led_by(cluster: FakeCluster, node_id: int, partitions: int = 6) -> set[int]:
-    return {at for at in range(partitions) if cluster.leader("orders", at) == node_id}
+def led_by(cluster: FakeCluster, node_id: int) -> set[int]:
+    return {at for at in range(6) if cluster.leader("orders", at) == node_id}
 
 
 # Shares

@@ -355,27 +355,24 @@ async def test_many_at_once(newest: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_secured_cluster(protocol: Any) -> None:
+@pytest.mark.asyncio
+async def test_a_secured_cluster(protocol: Any) -> None:
     """One config serves producers and resolvers; a refusal of the password is told by `start`."""
-
-    async def main() -> None:
-        security = ListenerSecurity(protocol, users={"alice": "canary-alice"})
-        async with FakeCluster(security=security) as cluster:
-            cluster.create_topic("orders", partitions=1)
-            options = {
-                **cluster.client_options,
-                "sasl_mechanism": "SCRAM-SHA-256",
-                "sasl_username": "alice",
-                "sasl_password": "canary-alice",
-            }
-            prepared = await prepared_by(cluster, **options)
-            async with TransactionResolver(**options) as resolver:
-                await resolver.commit(prepared)
-            assert committed(cluster) == [b"v"]
-            with pytest.raises(BootstrapFailed, match="no broker let this client in"):
-                await TransactionResolver(**{**options, "sasl_password": "canary-wrong"}).start()
-
-    asyncio.run(main())
+    security = ListenerSecurity(protocol, users={"alice": "canary-alice"})
+    async with FakeCluster(security=security) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        options = {
+            **cluster.client_options,
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_username": "alice",
+            "sasl_password": "canary-alice",
+        }
+        prepared = await prepared_by(cluster, **options)
+        async with TransactionResolver(**options) as resolver:
+            await resolver.commit(prepared)
+        assert committed(cluster) == [b"v"]
+        with pytest.raises(BootstrapFailed, match="no broker let this client in"):
+            await TransactionResolver(**{**options, "sasl_password": "canary-wrong"}).start()
 
 
 @jumping

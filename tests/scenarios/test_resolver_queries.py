@@ -1,4 +1,4 @@
-"""Offsets, lists and descriptions of a resolver: what it commits and reads, and the transactions that brokers tell of."""
+"""Tests of a resolver's queries: the offsets that it commits and reads, and the transactions that brokers list and describe."""
 
 from __future__ import annotations
 

@@ -6,17 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer.errors import BrokerError, ConnectionLost, DeliveryError, KafkaError, Persisted, RecordTooLarge
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from aioproducer import Producer
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def failure_of(producer: Producer[Any, Any], value: bytes = b"v") -> DeliveryError:

@@ -47,7 +47,7 @@ async def test_a_quiet_life_is_two_lines(caplog: pytest.LogCaptureFixture) -> No
         await producer.send_and_wait("orders", b"v")
     assert [record.getMessage() for record in caplog.records] == [
         "mine: the producer runs",
-        "mine: the producer has stopped; 0 batches had not ended",
+        "mine: the producer has stopped; batches that had not ended: 0",
     ]
 
 
@@ -244,13 +244,13 @@ async def test_what_the_parts_look_like() -> None:
         engine = producer._engine
         assert engine is not None
         [batch] = engine.parts.partition_queues.incomplete
-        assert repr(batch) == "<Batch 1 of orders-1: 1 records, in flight, sent 1 times>"
+        assert repr(batch) == "<ProducerBatch 1 of orders-1: 1 record, in flight, sent 1 time>"
         assert repr(batch.queue) == "<PartitionQueue orders-1 leader 1: 0 closed, 1 in flight>"
         [node] = engine.parts.cluster.nodes
         assert repr(node) == "<BrokerNode 1 broker-1.memory:9092: produce, control, 0 failures>"
         assert repr(delivery) == "<Delivery orders-1 pending>"
         assert repr(engine.pool).endswith(" of 33554432 bytes free>")
-        assert repr(engine.parts.circuit_break_manager) == "<Breaking by FailureRateCircuitBreaker: 0 circuits open>"
+        assert repr(engine.parts.circuit_break_manager) == "<ProducerCircuitBreakManager of FailureRateCircuitBreaker: 0 open circuits>"
         assert "canary" not in producer.explain()
         hang.release()
         await delivery

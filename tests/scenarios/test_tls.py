@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tls_peers import TlsServer, has_verify_error, seen_by_s_client, server_context, tls_in_front, wants_a_client_certificate
-from whole import jumping, running
+from whole import jumping, now, running
 
 from aioproducer import Producer
 from aioproducer.errors import (
@@ -37,10 +37,6 @@ NAMES = tuple(f"broker-{number}.memory" for number in range(1, 5))
 SERVER = CA.server(*NAMES)
 TLS = {"security_protocol": "SSL", "ssl_truststore_certificates": CA.pem.decode()}
 OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="OpenSSL's s_client shows first what the peer serves")
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Counted:

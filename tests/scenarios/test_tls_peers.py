@@ -142,7 +142,8 @@ class ThroughOpenssl:
 
 
 @OPENSSL
-def test_a_renegotiation_of_tls_1_2(tmp_path: pathlib.Path) -> None:
+@pytest.mark.asyncio
+async def test_a_renegotiation_of_tls_1_2(tmp_path: pathlib.Path) -> None:
     """Row 98: renegotiation is off. The connection ends, and the records go again, each once."""
     files = SERVER.write(tmp_path, "server")
     hello_requests: list[int] = []
@@ -151,30 +152,27 @@ def test_a_renegotiation_of_tls_1_2(tmp_path: pathlib.Path) -> None:
         if (direction, message) == ("read", 0):
             hello_requests.append(message)
 
-    async def main() -> None:
-        # the product's own context, which shows that HelloRequests come
-        context: Any = await TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode())).context()
-        context._msg_callback = note
-        async with FakeCluster(memory=True) as cluster, contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
-            cluster.create_topic("orders")
-            assert cluster.network is not None
-            dialer = ThroughOpenssl(cluster.network, files.pem, stack)
-            options = {**cluster.client_options, "dialer": dialer, "security_protocol": "SSL", "ssl_context": context}
-            async with Producer(**options) as producer:
-                for number in range(30):
-                    await producer.send("orders", b"%d" % number)
-                    if number % 10 == 5:
-                        await producer.flush()
-                        dials = len(dialer.servers)
-                        dialer.order(b"R" if number < 15 else b"r")
-                        await producer.send_and_wait("orders", b"behind %d" % number)
-                await producer.flush()
-            await dialer.end()
-            assert len(hello_requests) >= 3
-            assert len(dialer.servers) > dials
-            wanted: list[bytes] = []
+    # the product's own context, which shows that HelloRequests come
+    context: Any = await TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode())).context()
+    context._msg_callback = note
+    async with FakeCluster(memory=True) as cluster, contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
+        cluster.create_topic("orders")
+        assert cluster.network is not None
+        dialer = ThroughOpenssl(cluster.network, files.pem, stack)
+        options = {**cluster.client_options, "dialer": dialer, "security_protocol": "SSL", "ssl_context": context}
+        async with Producer(**options) as producer:
             for number in range(30):
-                wanted += [b"%d" % number, *([b"behind %d" % number] if number % 10 == 5 else [])]
-            assert cluster.values("orders") == wanted
-
-    asyncio.run(main())
+                await producer.send("orders", b"%d" % number)
+                if number % 10 == 5:
+                    await producer.flush()
+                    dials = len(dialer.servers)
+                    dialer.order(b"R" if number < 15 else b"r")
+                    await producer.send_and_wait("orders", b"behind %d" % number)
+            await producer.flush()
+        await dialer.end()
+        assert len(hello_requests) >= 3
+        assert len(dialer.servers) > dials
+        wanted: list[bytes] = []
+        for number in range(30):
+            wanted += [b"%d" % number, *([b"behind %d" % number] if number % 10 == 5 else [])]
+        assert cluster.values("orders") == wanted

@@ -64,7 +64,7 @@ def values(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
 @jumping
 async def test_records_wait_in_the_order_of_their_calls(known: bool) -> None:
-    """Those of a topic handle that is not prepared, and those of `send` and of other handles behind them; the serializer is prepared once."""
+    """Records of `send` and of other handles wait behind those of a handle that is not prepared. The serializer is prepared once."""
     schema = Schema()
     async with running() as (cluster, producer):
         if known:
@@ -82,7 +82,7 @@ async def test_records_wait_in_the_order_of_their_calls(known: bool) -> None:
         ]
         await turns(50)
         assert not any(task.done() for task in sends)
-        assert "12 sends wait for a serializer to be prepared 'orders'" in producer.explain() or not known
+        assert "12 sends waiting for a serializer to be prepared 'orders'" in producer.explain() or not known
         deliveries = [*await asyncio.gather(*sends), await orders.send(9, partition=0)]
         await producer.flush()
         expected = [part for number in range(4) for part in (b"1:%d" % number, b"plain %d" % number, b"text %d" % number)]
@@ -106,7 +106,7 @@ async def test_other_topics_do_not_wait() -> None:
 
 @jumping
 async def test_a_preparation_that_takes_too_long() -> None:
-    """Each send fails after `max_block_ms` of its own; the error names the serializer, and none of the records is queued."""
+    """Each send fails after its own `max_block_ms`. The error names the serializer, and no record is queued."""
     schema = Schema(1000)
     loop = asyncio.get_running_loop()
     async with running(max_block_ms=2000) as (cluster, producer):
@@ -153,7 +153,7 @@ async def test_a_preparation_that_fails() -> None:
 
 @jumping
 async def test_a_preparation_that_awaits_something_cancelled() -> None:
-    """The preparation itself was not cancelled: its sends fail, and the producer goes on."""
+    """The sends that wait for the preparation fail, as it was not itself cancelled. The producer goes on."""
     async with running() as (cluster, producer):
         schema = Schema(0.1, asyncio.CancelledError("a request that several preparations share"))
         orders = producer.topic("orders", value=schema)
@@ -167,7 +167,7 @@ async def test_a_preparation_that_awaits_something_cancelled() -> None:
 
 @jumping
 async def test_a_cancelled_send_leaves_no_trace() -> None:
-    """It is not queued, and the record behind it, which waited for it alone, is sent at once."""
+    """Its record is not queued. The record that waited behind it alone is sent at once."""
     schema = Schema(1000)
     async with running(max_block_ms=60_000) as (cluster, producer):
         orders = producer.topic("orders", value=schema)
@@ -187,7 +187,7 @@ async def test_a_cancelled_send_leaves_no_trace() -> None:
 
 @jumping
 async def test_a_stale_encoder_is_prepared_again() -> None:
-    """Before the next record; those that were encoded before keep their bytes."""
+    """The serializer is prepared again before the next record. Records that were encoded before keep their bytes."""
     schema = Schema()
     async with running() as (cluster, producer):
         orders = producer.topic("orders", value=schema)
@@ -204,7 +204,7 @@ async def test_a_stale_encoder_is_prepared_again() -> None:
 
 @jumping
 async def test_ready_warms_metadata_and_serializers() -> None:
-    """After it, no send waits. A plain send does not wait for a `ready` that waits."""
+    """After `ready`, no send waits. A plain send does not wait for a `ready` that has not returned."""
     schema = Schema(5)
     async with running() as (cluster, producer):
         orders = producer.topic("orders", value=schema)
@@ -226,7 +226,7 @@ async def test_ready_warms_metadata_and_serializers() -> None:
 
 @jumping
 async def test_ready_says_why_not() -> None:
-    """The error of the preparation; the next call tries again."""
+    """`ready` raises the error of the preparation. The next call tries again."""
     async with running() as (_, producer):
         orders = producer.topic("orders", value=Schema(1, OSError("no registry")))
         with pytest.raises(SerializationError, match="value_serializer raised OSError") as caught:
@@ -237,7 +237,7 @@ async def test_ready_says_why_not() -> None:
 
 @jumping
 async def test_a_flush_waits_for_records_that_wait_for_a_serializer() -> None:
-    """As for any send that waited when it was called."""
+    """The flush waits for them as for any send that waited when it was called."""
     async with running() as (cluster, producer):
         send = asyncio.ensure_future(producer.topic("orders", value=Schema(3)).send(1, partition=0))
         await turns(3)
@@ -333,7 +333,7 @@ async def test_a_serializer_that_is_prepared_without_a_wait(*, fails: bool) -> N
 
 @jumping
 async def test_a_serializer_is_called_once_for_a_record() -> None:
-    """Also where the fast path has called it, and the record then has to wait for memory, in both ways of sending."""
+    """This holds also if the fast path has called it and the record then waits for memory, with `send` and with a handle."""
     called: list[int] = []
 
     def encode(value: int) -> bytes:
@@ -467,7 +467,7 @@ async def test_a_cancelled_error_of_a_users_function_is_its_own(build: Any, kind
 
 
 class Stale:
-    """Is asked for each record whether it is stale, and raises when the test says so."""
+    """An encoder that the producer asks for each record whether it is stale. It raises when the test says so."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -489,7 +489,7 @@ class Stale:
 @pytest.mark.parametrize("way", ["send_and_wait", "send_nowait", "send_many"])
 @jumping
 async def test_an_error_of_is_stale_is_its_records(build: Any, way: str, error: BaseException) -> None:
-    """It cancels no task, and the producer asks the encoder again for the next record."""
+    """The error cancels no task, and the producer asks the encoder again for the next record."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         stale = Stale()
@@ -518,7 +518,7 @@ class EndOfProgram(BaseException):
 @pytest.mark.parametrize("kind", ["encoder", "partitioner"])
 @jumping
 async def test_what_ends_a_program_holds_up_no_later_record(build: Any, kind: str) -> None:
-    """It is raised while the loop appends a record that waited. The loop is told once; that record is given up, and others are sent."""
+    """The serializer raises while the loop appends a record that waited. The loop gets the error once. That record is given up, and others are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         async with producer_on(build)(**cluster.client_options, max_block_ms=2000, **Cancels(kind, EndOfProgram).options) as producer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both, producer_on
-from whole import jumping
+from whole import jumping, now
 
 from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed
@@ -15,10 +15,6 @@ from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Names:

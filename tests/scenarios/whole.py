@@ -6,32 +6,19 @@ The set-up of every scenario, and the checks after each.
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import loops
+from jumping import JumpingLoop, jumping, now
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
-from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator
 
-__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "running", "turns"]
-
-
-def jumping(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an asynchronous test in a loop that jumps in time."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        with asyncio.Runner(loop_factory=loops.jumping) as runner:
-            runner.run(test(*args, **kwargs))
-
-    return run
+__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "now", "open_streams", "running", "turns"]
 
 
 async def turns(count: int) -> None:
@@ -45,6 +32,11 @@ def assert_nothing_left(producer: Producer[Any, Any], before: set[asyncio.Task[A
     assert asyncio.all_tasks() - before == set()
     assert producer.buffer_available == producer.config.buffer_memory
     assert " waiting" not in repr(producer) or repr(producer).endswith(" 0 waiting>")
+
+
+def open_streams(cluster: FakeCluster) -> int:
+    """Return the number of connections that brokers have."""
+    return sum(len(broker.connections) for broker in cluster.brokers.values())
 
 
 def encode_at_once(producer: Producer[Any, Any], most: int) -> None:

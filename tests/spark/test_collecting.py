@@ -1,4 +1,4 @@
-"""What the collections after each task look at, in processes whose main module is that of Spark's daemon, or another."""
+"""Tests of the collections after each task, in processes that Spark's daemon or another program began."""
 
 from __future__ import annotations
 

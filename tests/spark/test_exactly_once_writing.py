@@ -283,7 +283,7 @@ def test_a_replay_that_is_not_the_same_is_refused(query: Query) -> None:
     with pytest.raises(Exception, match=re.escape("the transactions of task 1 were ended")):
         writer.commit(messages, 0)
     swapped = [query.task(0, values("b")), query.task(1, values("a"))]
-    with pytest.raises(HalfCommitted, match=r"Task 0 had 1 rows with 1 bytes \(checksum \w+\), and has 1 rows with 1 bytes"):
+    with pytest.raises(HalfCommitted, match=r"Task 0 had 1 row with 1 byte \(checksum \w+\), and has 1 row with 1 byte"):
         query.writer().commit(swapped, 0)
 
 

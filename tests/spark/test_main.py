@@ -87,7 +87,7 @@ def test_ids_with_control_characters(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert run(monkeypatch, found) == 1
     out, err = capsys.readouterr()
     shown = "q\\x1b[31m\\n\\u202e\N{LATIN SMALL LETTER E WITH ACUTE}-0"
-    assert [line.split("  ")[0].strip() for line in out.splitlines()] == ["TRANSACTIONAL ID", shown, "1 transactions, 1 open"]
+    assert [line.split("  ")[0].strip() for line in out.splitlines()] == ["TRANSACTIONAL ID", shown, "1 transaction, 1 open"]
     assert err == f"warning: {shown}: its last transaction began 6.0 days ago\n"
     run(monkeypatch, found, "--json")
     assert json.loads(capsys.readouterr().out)["transactions"][0]["transactional_id"] == hostile

@@ -148,7 +148,7 @@ def test_month_is_that_of_the_sessions_time_zone(spark: SparkSession) -> None:
     assert [row.m for row in rows.collect()] == ["2026-01", "2026-02", "2026-01", None]
 
 
-def deduped(spark: SparkSession, folder: Path, *batches: list[tuple[str, datetime]], delay: str = "1 day") -> list[Row]:
+def deduped(spark: SparkSession, folder: Path, *batches: list[tuple[str, datetime]]) -> list[Row]:
     """Return the rows of a deduplicated stream. Each micro-batch is one of `batches`: event ids and times of sending."""
     source = folder / "in"
     source.mkdir()
@@ -158,7 +158,7 @@ def deduped(spark: SparkSession, folder: Path, *batches: list[tuple[str, datetim
         file.write_text("\n".join(lines))
         os.utime(file, (number, number))  # by which Spark puts them in order
     stream = spark.readStream.schema("event_id string, sent_at timestamp, batch int").option("maxFilesPerTrigger", 1).json(str(source))
-    writer = dedupe(stream, delay=delay).writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    writer = dedupe(stream, delay="1 day").writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start(str(folder / "out")).awaitTermination()
     return spark.read.schema("event_id string, sent_at timestamp, batch int").parquet(str(folder / "out")).collect()
 

@@ -20,6 +20,8 @@ from aioproducer.errors import UsageError
 from aioproducer.telemetry.otlp import export, metrics_data, push
 from aioproducer.testing import FakeCluster
 
+pytestmark = pytest.mark.asyncio
+
 
 class Collector(MetricExporter):
     """Takes what is exported through OTLP's bytes; `answers` are what it says, the last one for ever."""
@@ -52,7 +54,6 @@ def labels(point: Any) -> dict[str, str]:
     return {attribute.key: attribute.value.string_value for attribute in point.attributes}
 
 
-@pytest.mark.asyncio
 async def test_numbers_and_histograms_arrive() -> None:
     """Monotonic sums since the producer's start, gauges, and histograms with all their buckets."""
     async with FakeCluster(memory=True) as cluster:
@@ -90,7 +91,6 @@ async def test_numbers_and_histograms_arrive() -> None:
     assert {labels(one)["node_id"] for one in taken["kafka.producer.node.request_total"].sum.data_points} >= {"node-1"}
 
 
-@pytest.mark.asyncio
 async def test_it_belongs_to_a_resource_and_a_scope() -> None:
     """The environment's, or the one that is given."""
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
@@ -100,7 +100,6 @@ async def test_it_belongs_to_a_resource_and_a_scope() -> None:
         assert metrics_data([producer.metrics()]).resource_metrics[0].resource.attributes["telemetry.sdk.name"] == "opentelemetry"
 
 
-@pytest.mark.asyncio
 async def test_it_is_pushed_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
     """Also after a failure, which is logged once until it works again."""
     failure, success = MetricExportResult.FAILURE, MetricExportResult.SUCCESS
@@ -126,7 +125,6 @@ def shapes(data: MetricsData) -> dict[str, tuple[type, type]]:
     return {type(metric.data).__name__: (type(metric.data), type(metric.data.data_points[0])) for metric in metrics}
 
 
-@pytest.mark.asyncio
 async def test_the_words_are_the_sdks() -> None:
     """Our metrics have the classes of the SDK's own instruments. An upgrade that has other classes fails here."""
     reader = InMemoryMetricReader()
@@ -140,7 +138,6 @@ async def test_the_words_are_the_sdks() -> None:
         assert shapes(metrics_data([producer.metrics()])) == shapes(theirs)
 
 
-@pytest.mark.asyncio
 async def test_two_producers_of_one_client_id_are_refused() -> None:
     """A backend would take the points of one for those of the other; `push` says so at once, not in its log."""
     async with (

@@ -21,6 +21,8 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+pytestmark = pytest.mark.asyncio
+
 
 def scrape(registry: CollectorRegistry) -> dict[str, Metric]:
     """The families of one scrape, by name."""
@@ -31,7 +33,6 @@ def samples(family: Metric) -> dict[tuple[str, ...], float]:
     return {(sample.name, *sample.labels.values()): sample.value for sample in family.samples}
 
 
-@pytest.mark.asyncio
 async def test_a_scrape_shows_the_producers_numbers() -> None:
     """Counters, gauges, histograms, each under its labels."""
     async with FakeCluster(memory=True) as cluster:
@@ -59,7 +60,6 @@ async def test_a_scrape_shows_the_producers_numbers() -> None:
     assert samples(families["kafka_producer_up"]) == {("kafka_producer_up",): 1}
 
 
-@pytest.mark.asyncio
 async def test_every_family_is_in_the_table_and_openmetrics_takes_it() -> None:
     """The strict parser of OpenMetrics, too."""
     async with FakeCluster(memory=True) as cluster:
@@ -81,7 +81,6 @@ async def test_every_family_is_in_the_table_and_openmetrics_takes_it() -> None:
             assert len(names) == len(set(names))
 
 
-@pytest.mark.asyncio
 async def test_several_producers_share_a_collector() -> None:
     """Each under its client_id; a second collector is refused, for its families would be there twice."""
     async with FakeCluster(memory=True) as cluster:
@@ -102,7 +101,6 @@ async def test_several_producers_share_a_collector() -> None:
             assert {key[1] for key in sent} == {"two"}
 
 
-@pytest.mark.asyncio
 async def test_two_producers_of_one_client_id_are_refused() -> None:
     """Each series would be there twice, which a scrape refuses as a whole. Both are named, and the first is shown on."""
     async with (
@@ -124,7 +122,6 @@ async def test_two_producers_of_one_client_id_are_refused() -> None:
         collector.add(two)
 
 
-@pytest.mark.asyncio
 async def test_a_producer_takes_the_place_of_one_that_has_stopped() -> None:
     """A default client id is used again: the series go on, from 0 as after a restart."""
     async with FakeCluster(memory=True) as cluster:
@@ -147,7 +144,6 @@ def series(registry: CollectorRegistry) -> list[tuple[Any, ...]]:
     return [(sample.name, *sorted(sample.labels.items())) for family in registry.collect() for sample in family.samples]
 
 
-@pytest.mark.asyncio
 async def test_a_thread_scrapes_while_the_loop_runs() -> None:
     """A thread scrapes the collector, as `start_http_server` does, while the loop sends."""
     async with FakeCluster(memory=True) as cluster:
@@ -176,7 +172,6 @@ class Held:
         return answer
 
 
-@pytest.mark.asyncio
 async def test_while_the_loop_is_held_the_last_numbers_are_shown() -> None:
     """The collector shows the last numbers and says that they are old."""
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options, client_id="aioproducer") as producer:

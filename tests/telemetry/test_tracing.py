@@ -21,6 +21,8 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
+pytestmark = pytest.mark.asyncio
+
 
 class Traced:
     """A provider that keeps its spans, and an interceptor of it."""
@@ -42,7 +44,6 @@ def context_of(headers: Any) -> Any:
     return trace.get_current_span(propagate.extract(carrier)).get_span_context()
 
 
-@pytest.mark.asyncio
 async def test_span_and_header_are_one_trace() -> None:
     """Below the span in which `send` was called; attributes by the semantic conventions, no key, no value."""
     traced = Traced()
@@ -73,7 +74,6 @@ async def test_span_and_header_are_one_trace() -> None:
     assert traced.interceptor.pending == 0
 
 
-@pytest.mark.asyncio
 async def test_each_record_has_a_span_of_its_own() -> None:
     """Also many at once; each ends with its own record, and headers of a record that is passed on are replaced."""
     traced = Traced()
@@ -94,7 +94,6 @@ async def test_each_record_has_a_span_of_its_own() -> None:
         assert attributes.get("messaging.kafka.message.tombstone", False) is (record.value is None)
 
 
-@pytest.mark.asyncio
 async def test_a_failure_ends_its_span_with_the_error() -> None:
     """The span has the error's name in Kafka. A record that was refused before it was queued has a span, too."""
     traced = Traced()
@@ -118,7 +117,6 @@ async def test_a_failure_ends_its_span_with_the_error() -> None:
     assert traced.interceptor.pending == 0
 
 
-@pytest.mark.asyncio
 async def test_what_is_not_sampled_is_passed_on_and_not_kept() -> None:
     """The header says so; and what is no header at all is `send`'s to refuse."""
     traced = Traced(sampler=ALWAYS_OFF)
@@ -151,7 +149,6 @@ async def test_what_is_not_sampled_is_passed_on_and_not_kept() -> None:
     ],
     ids=repr,
 )
-@pytest.mark.asyncio
 async def test_headers_in_every_form_that_send_takes(headers: Any) -> None:
     """The record has its span, and the interceptor raised nothing."""
     traced = Traced()
@@ -173,7 +170,6 @@ async def test_headers_in_every_form_that_send_takes(headers: Any) -> None:
 
 
 @pytest.mark.parametrize("headers", [5, {"ab": 3}, [1], [("a",)], ["a"], iter([("a", b"b")]), [({}, b"b")], "ab"], ids=repr)
-@pytest.mark.asyncio
 async def test_headers_that_send_refuses(headers: Any) -> None:
     """With the words of `send`; the mistake is not the interceptor's."""
     traced = Traced()

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 from java_fakes import fake_java, needs_java, own_folder  # noqa: F401  (fixtures)
 
-from aioproducer.testing import FakeCluster, jumping
+from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-
-
-@pytest.fixture
-def run_jumping() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Run a coroutine in an event loop with jumping time. The coroutine must not need a socket."""
-    return jumping.run_jumping
+    from collections.abc import AsyncIterator, Iterator
 
 
 @pytest_asyncio.fixture(params=[False, True], ids=["sockets", "memory"])

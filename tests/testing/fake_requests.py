@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Any
 from crc32c import crc32c
 
 from aioproducer.records.varints import varint
+from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.testing.client import WireClient
+    from aioproducer.testing import FakeCluster
 
 HEADER = struct.Struct(">hiqqqhii")
 TIME = 1_700_000_000_000
+
+
+def client(cluster: FakeCluster, **options: Any) -> WireClient:
+    """Return a client of a fake cluster, in memory if the cluster is."""
+    return WireClient(cluster.bootstrap_servers, dialer=cluster.network, **options)
 
 
 def batch(

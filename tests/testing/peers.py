@@ -13,8 +13,7 @@ import aiokafka.admin
 import aiokafka.errors
 import confluent_kafka
 import confluent_kafka.admin
-
-from aioproducer.errors import broker_error
+from group_members import named
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its modules use what Python 3.11 deprecates
@@ -250,10 +249,6 @@ class Admin(Protocol):
     async def topics(self) -> set[str]: ...
 
 
-def _named(code: int) -> str:
-    return broker_error(code).name if code else ""
-
-
 class ConfluentAdmin:
     def __init__(self, cluster: FakeCluster) -> None:
         self._admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -286,7 +281,7 @@ class ConfluentAdmin:
         try:
             await asyncio.to_thread(future.result, 10)
         except confluent_kafka.KafkaException as error:
-            return _named(error.args[0].code())
+            return named(error.args[0].code())
         return ""
 
 
@@ -323,9 +318,9 @@ class AiokafkaAdmin:
         try:
             answer = await asking
         except aiokafka.errors.KafkaError as error:
-            return _named(error.errno)
+            return named(error.errno)
         (told,) = answer.topic_error_codes if hasattr(answer, "topic_error_codes") else answer.topic_errors
-        return _named(told[1])
+        return named(told[1])
 
 
 class KafkaPythonAdmin:
@@ -362,7 +357,7 @@ class KafkaPythonAdmin:
         try:
             await asyncio.to_thread(method, asked)
         except kafka.errors.KafkaError as error:
-            return _named(error.errno)
+            return named(error.errno)
         return ""
 
 

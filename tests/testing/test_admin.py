@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+from group_members import named
 from peers import ADMINS
 
-from aioproducer.errors import broker_error
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
@@ -25,10 +25,6 @@ pytestmark = [
         "ignore:Exception ignored (in.|while finalizing socket) <socket.socket:pytest.PytestUnraisableExceptionWarning"
     ),
 ]
-
-
-def named(code: int) -> str:
-    return broker_error(code).name if code else ""
 
 
 # --- administrators

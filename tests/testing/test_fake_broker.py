@@ -6,20 +6,18 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from fake_requests import batch, topic
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jumping import jumping
 
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import FrameReader, decode_response, encode_request
 from aioproducer.wire.schema import codec, message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 
 class Raw(asyncio.Protocol):
@@ -226,21 +224,18 @@ async def test_a_client_that_reads_nothing_is_not_answered_for_ever() -> None:
         raw.transport.abort()
 
 
-def test_a_waiting_request_lets_only_what_came_in_wait(run_jumping: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+@jumping
+async def test_a_waiting_request_lets_only_what_came_in_wait() -> None:
     """A muted connection takes no more bytes, so that a client's buffer fills as it does with a slow broker."""
-
-    async def main() -> int:
-        async with FakeCluster(memory=True) as cluster:
-            cluster.create_topic("orders")
-            cluster.hang("Produce")
-            raw = await connect(cluster)
-            sent = encoded(ApiKey.PRODUCE, 9, acks=-1, topics=[topic("orders", {0: batch(b"v" * 100_000)})])
-            for _ in range(20):
-                raw.transport.write(sent)
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-            size: int = raw.transport.get_write_buffer_size()
-            raw.transport.abort()
-            return size
-
-    assert run_jumping(main()) > 1_000_000
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        cluster.hang("Produce")
+        raw = await connect(cluster)
+        sent = encoded(ApiKey.PRODUCE, 9, acks=-1, topics=[topic("orders", {0: batch(b"v" * 100_000)})])
+        for _ in range(20):
+            raw.transport.write(sent)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        size: int = raw.transport.get_write_buffer_size()
+        raw.transport.abort()
+        assert size > 1_000_000

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from fake_requests import batch, produce
+from fake_requests import batch, client, produce
+from jumping import jumping
 
 from aioproducer.errors import ConnectionLost, RequestTimedOut
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-
-
-def client(cluster: FakeCluster, **options: Any) -> WireClient:
-    return WireClient(cluster.bootstrap_servers, dialer=cluster.network, **options)
+    from collections.abc import Awaitable, Callable
 
 
 async def told(cluster: FakeCluster) -> dict[int, tuple[str, int]]:
@@ -141,19 +138,16 @@ async def test_a_vanished_broker_says_nothing_at_all(cluster: FakeCluster) -> No
         assert (await other.metadata()).cluster_id == cluster.cluster_id
 
 
-def test_answers_take_their_time_together(run_jumping: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+@jumping
+async def test_answers_take_their_time_together() -> None:
     """Latency delays each request, and the delays overlap: ten requests at once are answered after one latency."""
-
-    async def main() -> float:
-        loop = asyncio.get_running_loop()
-        async with FakeCluster(memory=True) as cluster, client(cluster) as kafka:
-            await kafka.metadata()
-            cluster.brokers[1].latency = 0.5
-            began = loop.time()
-            await asyncio.gather(*(kafka.metadata() for _ in range(10)))
-            return loop.time() - began
-
-    assert run_jumping(main()) == pytest.approx(0.5)
+    loop = asyncio.get_running_loop()
+    async with FakeCluster(memory=True) as cluster, client(cluster) as kafka:
+        await kafka.metadata()
+        cluster.brokers[1].latency = 0.5
+        began = loop.time()
+        await asyncio.gather(*(kafka.metadata() for _ in range(10)))
+        assert loop.time() - began == pytest.approx(0.5)
 
 
 async def coming_in(meanwhile: Callable[[FakeCluster], Awaitable[object]]) -> float:
@@ -170,44 +164,39 @@ async def coming_in(meanwhile: Callable[[FakeCluster], Awaitable[object]]) -> fl
         return loop.time() - began
 
 
-def test_requests_come_in_no_faster_than_the_way_is_wide(run_jumping: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+@jumping
+async def test_requests_come_in_no_faster_than_the_way_is_wide() -> None:
     """100,000 bytes at 10,000 a second."""
 
     async def nothing(_cluster: FakeCluster) -> None:
         pass
 
-    assert run_jumping(coming_in(nothing)) == pytest.approx(10, abs=0.1)
+    assert await coming_in(nothing) == pytest.approx(10, abs=0.1)
 
 
 @pytest.mark.parametrize(("bandwidth", "seconds"), [(20_000, 7.5), (None, 5.0), (1000, 55.0)], ids=["wider", "any", "narrower"])
-def test_what_is_coming_in_goes_on_at_the_new_speed(
-    run_jumping: Callable[[Coroutine[Any, Any, Any]], Any], bandwidth: float | None, seconds: float
-) -> None:
+@jumping
+async def test_what_is_coming_in_goes_on_at_the_new_speed(bandwidth: float | None, seconds: float) -> None:
     """Half of the bytes arrive within 5 s. The other half takes as long as the new bandwidth asks."""
 
     async def change(cluster: FakeCluster) -> None:
         await asyncio.sleep(5)
         cluster.brokers[1].bandwidth = bandwidth
 
-    assert run_jumping(coming_in(change)) == pytest.approx(seconds, abs=0.2)
+    assert await coming_in(change) == pytest.approx(seconds, abs=0.2)
 
 
 @pytest.mark.parametrize(("latency", "seconds"), [(0.0, 1.0), (0.25, 1.0), (1.5, 1.5), (4.0, 4.0)])
-def test_answers_on_their_way_take_as_long_as_those_that_follow(
-    run_jumping: Callable[[Coroutine[Any, Any, Any]], Any], latency: float, seconds: float
-) -> None:
+@jumping
+async def test_answers_on_their_way_take_as_long_as_those_that_follow(latency: float, seconds: float) -> None:
     """1 s of 2 is over: what would have come by now is there at once."""
-
-    async def main() -> float:
-        loop = asyncio.get_running_loop()
-        async with FakeCluster(memory=True) as cluster, client(cluster) as kafka:
-            await kafka.metadata()
-            cluster.brokers[1].latency = 2.0
-            began = loop.time()
-            asking = [asyncio.create_task(kafka.metadata()) for _ in range(3)]
-            await asyncio.sleep(1)
-            cluster.brokers[1].latency = latency
-            await asyncio.gather(*asking)
-            return loop.time() - began
-
-    assert run_jumping(main()) == pytest.approx(seconds)
+    loop = asyncio.get_running_loop()
+    async with FakeCluster(memory=True) as cluster, client(cluster) as kafka:
+        await kafka.metadata()
+        cluster.brokers[1].latency = 2.0
+        began = loop.time()
+        asking = [asyncio.create_task(kafka.metadata()) for _ in range(3)]
+        await asyncio.sleep(1)
+        cluster.brokers[1].latency = latency
+        await asyncio.gather(*asking)
+        assert loop.time() - began == pytest.approx(seconds)

@@ -8,18 +8,13 @@ import socket
 from typing import Any
 
 import pytest
-from fake_requests import batch, produce
+from fake_requests import batch, client, produce
 
 from aioproducer.errors import ConnectionLost, ProtocolError
 from aioproducer.testing import FakeCluster
-from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 
 pytestmark = pytest.mark.asyncio
-
-
-def client(cluster: FakeCluster, **options: Any) -> WireClient:
-    return WireClient(cluster.bootstrap_servers, dialer=cluster.network, **options)
 
 
 async def test_what_is_produced_is_there(cluster: FakeCluster) -> None:

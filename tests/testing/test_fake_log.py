@@ -186,10 +186,10 @@ def test_watchers_hear_of_appends_alone() -> None:
 # --- message sets
 
 
-def one_set(magic: int, *values: bytes, timestamp: int = TIME, codec: Compression = Compression.NONE) -> bytes:
+def one_set(magic: int, *values: bytes, codec: Compression = Compression.NONE) -> bytes:
     """Return a message set as a producer sends it."""
-    plain = b"".join(message(magic, number, timestamp + number, None, value) for number, value in enumerate(values))
-    return plain if codec is Compression.NONE else wrapper(magic, codec, plain, len(values) - 1, timestamp + len(values) - 1)
+    plain = b"".join(message(magic, number, TIME + number, None, value) for number, value in enumerate(values))
+    return plain if codec is Compression.NONE else wrapper(magic, codec, plain, len(values) - 1, TIME + len(values) - 1)
 
 
 def send_set(log: PartitionLog, data: bytes) -> Appended:

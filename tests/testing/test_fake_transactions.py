@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from group_members import Consumer, fetched, named
+from jumping import jumping
 from transactional import Hand
 
 from aioproducer.errors import ConnectionLost
@@ -17,7 +19,7 @@ from aioproducer.testing.transactions import State
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator
 
 WRONG_MEMBERS: dict[str, dict[str, object]] = {
     "UNKNOWN_MEMBER_ID": {"member_id": "stranger", "group_instance_id": None},
@@ -30,27 +32,24 @@ FENCED = "PRODUCER_FENCED"
 BUSY = "CONCURRENT_TRANSACTIONS"
 
 
-def play(story: Callable[[FakeCluster, Hand], Awaitable[None]], version: int = 2, release: str = "4.3", brokers: int = 1) -> None:
-    """Let a producer with the transactional id tx act on the topic orders with two partitions. It has not asked for its producer id yet."""
-
-    async def main() -> None:
-        async with FakeCluster(brokers, memory=True, verify_records=True, version=release, transaction_version=version) as cluster:
-            cluster.create_topic("orders", 2)
-            async with WireClient(cluster.bootstrap_servers, dialer=cluster.network, timeout=1000) as client:
-                await story(cluster, Hand(client, "orders", "tx", version))
-            assert cluster.violations == []
-
-    run_jumping(main())
+@asynccontextmanager
+async def staged(version: int = 2, release: str = "4.3", brokers: int = 1) -> AsyncIterator[tuple[FakeCluster, Hand]]:
+    """Give a producer with the transactional id tx and the topic orders with two partitions. It has not asked for its producer id yet."""
+    async with FakeCluster(brokers, memory=True, verify_records=True, version=release, transaction_version=version) as cluster:
+        cluster.create_topic("orders", 2)
+        async with WireClient(cluster.bootstrap_servers, dialer=cluster.network, timeout=1000) as client:
+            yield cluster, Hand(client, "orders", "tx", version)
+        assert cluster.violations == []
 
 
 # Producers that may write
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_second_producer_fences_the_first(version: int) -> None:
+@jumping
+async def test_a_second_producer_fences_the_first(version: int) -> None:
     """It is told to wait while the first one's transaction is aborted; each of the two steps raises the epoch."""
-
-    async def story(cluster: FakeCluster, first: Hand) -> None:
+    async with staged(version) as (cluster, first):
         second = Hand(first.client, "orders", "tx", version)
         await first.init()
         await first.add(0)
@@ -68,14 +67,12 @@ def test_a_second_producer_fences_the_first(version: int) -> None:
         await second.add(0)
         assert (await second.write(b"c"))[0] == (await second.end(commit=True))[0] == ""
 
-    play(story, version)
-
 
 @pytest.mark.parametrize("version", range(6))
-def test_old_requests_are_told_of_epochs(version: int) -> None:
+@jumping
+async def test_old_requests_are_told_of_epochs(version: int) -> None:
     """INVALID_PRODUCER_EPOCH, until the request knows PRODUCER_FENCED."""
-
-    async def story(_: FakeCluster, hand: Hand) -> None:
+    async with staged() as (_, hand):
         await hand.init()
         await hand.init()
         # before version 3, the request does not name the producer that asks
@@ -89,13 +86,11 @@ def test_old_requests_are_told_of_epochs(version: int) -> None:
             assert await hand.add(0, version=version, producer_epoch=0) == {0: known}
         assert (await hand.end(commit=True, version=version, producer_epoch=0))[0] == known
 
-    play(story)
 
-
-def test_who_asks_without_a_name_leaves_no_epoch_to_ask_with() -> None:
+@jumping
+async def test_who_asks_without_a_name_leaves_no_epoch_to_ask_with() -> None:
     """A producer may name the last epoch again, after a lost answer, only if its last request named an epoch (KIP-360)."""
-
-    async def story(_cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (_, hand):
         await hand.init()
         first = (hand.producer_id, hand.epoch)
         for _ in range(2):
@@ -103,13 +98,11 @@ def test_who_asks_without_a_name_leaves_no_epoch_to_ask_with() -> None:
         await hand.init()
         assert await hand.init(named=(hand.producer_id, 1)) == FENCED
 
-    play(story)
 
-
-def test_epochs_end() -> None:
+@jumping
+async def test_epochs_end() -> None:
     """After epoch 32766 the coordinator gives another producer id. It gives the same answer to a producer that asks again."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         await hand.init()
         cluster.transactions["tx"].epoch = 32_765
         await hand.init()
@@ -124,16 +117,14 @@ def test_epochs_end() -> None:
         assert not await hand.init()
         assert (hand.producer_id, hand.epoch) == (2, 0)
 
-    play(story)
-
 
 @pytest.mark.parametrize("delay", [0, 1])
-def test_epochs_end_with_a_transaction(delay: float) -> None:
+@jumping
+async def test_epochs_end_with_a_transaction(delay: float) -> None:
     """In version 2, EndTxn answers with the next producer id, and with the same one when asked again. The marker has epoch 32767, which no
     producer gets.
     """
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         await hand.init()
         cluster.transactions["tx"].epoch = hand.epoch = 32_766
         await hand.write(b"a")
@@ -148,13 +139,11 @@ def test_epochs_end_with_a_transaction(delay: float) -> None:
         await asyncio.sleep(delay)
         assert cluster.values("orders", isolation="read_committed") == [b"a", b"b"]
 
-    play(story)
 
-
-def test_the_last_epoch_is_fenced_too() -> None:
+@jumping
+async def test_the_last_epoch_is_fenced_too() -> None:
     """In version 1, the transaction's owner cannot have the epoch after it, so the next producer gets another id."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged(version=1) as (cluster, hand):
         await hand.init()
         cluster.transactions["tx"].epoch = hand.epoch = 32_766
         await hand.add(0)
@@ -166,19 +155,17 @@ def test_the_last_epoch_is_fenced_too() -> None:
         assert (second.producer_id, second.epoch) == (1, 0)
         assert (await hand.write(b"b"))[0] == STALE
 
-    play(story, version=1)
-
 
 # The end of a transaction
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_old_transaction_is_aborted(version: int) -> None:
+@jumping
+async def test_an_old_transaction_is_aborted(version: int) -> None:
     """The coordinator aborts at the time-out that the producer named, and fences it. In version 2 it may still abort and go on, as in
     Kafka.
     """
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged(version) as (cluster, hand):
         await hand.init(transaction_timeout_ms=7000)
         await hand.add(0)
         await hand.write(b"a")
@@ -193,13 +180,11 @@ def test_an_old_transaction_is_aborted(version: int) -> None:
         await hand.init()
         assert hand.epoch == 2
 
-    play(story, version)
 
-
-def test_a_transaction_that_has_ended_is_not_aborted() -> None:
+@jumping
+async def test_a_transaction_that_has_ended_is_not_aborted() -> None:
     """Though its markers take longer than its time-out."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         await hand.init(transaction_timeout_ms=1000)
         await hand.write(b"a")
         cluster.marker_delay = 5
@@ -208,16 +193,14 @@ def test_a_transaction_that_has_ended_is_not_aborted() -> None:
         assert (cluster.transactions["tx"].state, cluster.transactions["tx"].epoch) == (State.COMPLETE_COMMIT, hand.epoch)
         assert cluster.values("orders", isolation="read_committed") == [b"a"]
 
-    play(story)
-
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_all_wait_for_markers(version: int) -> None:
+@jumping
+async def test_all_wait_for_markers(version: int) -> None:
     """Until the markers are written, the coordinator answers requests with CONCURRENT_TRANSACTIONS, except an EndTxn with the other
     verdict.
     """
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged(version) as (cluster, hand):
         await hand.init()
         await hand.add(0)
         await hand.write(b"a")
@@ -238,13 +221,11 @@ def test_all_wait_for_markers(version: int) -> None:
         assert (await hand.end(commit=True, **before))[0] == ""
         assert await hand.add(1) == {1: ""}
 
-    play(story, version)
 
-
-def test_a_marker_says_how_it_ended() -> None:
+@jumping
+async def test_a_marker_says_how_it_ended() -> None:
     """In a control batch that takes an offset, in each partition, and in no view of records."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         await hand.init()
         for commit in (True, False):
             await hand.write(b"a")
@@ -260,13 +241,11 @@ def test_a_marker_says_how_it_ended() -> None:
         assert cluster.end_offsets("orders") == {0: 4, 1: 2}
         assert cluster.log("orders", 1).replicated == 2
 
-    play(story)
 
-
-def test_a_topic_may_be_gone_by_the_end() -> None:
+@jumping
+async def test_a_topic_may_be_gone_by_the_end() -> None:
     """It gets no marker; the others do."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         cluster.create_topic("gone")
         await hand.init()
         await hand.write(b"a", name="gone")
@@ -274,8 +253,6 @@ def test_a_topic_may_be_gone_by_the_end() -> None:
         cluster.delete_topic("gone")
         assert (await hand.end(commit=True))[0] == ""
         assert cluster.values("orders", isolation="read_committed") == [b"b"]
-
-    play(story)
 
 
 def test_no_timer_outlives_the_cluster() -> None:
@@ -301,10 +278,10 @@ def test_no_timer_outlives_the_cluster() -> None:
 # Where it is coordinated
 
 
-def test_a_coordinator_moves_with_its_state() -> None:
+@jumping
+async def test_a_coordinator_moves_with_its_state() -> None:
     """The old one says that it is none; brokers that do not reach it cannot verify."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged(brokers=2) as (cluster, hand):
         cluster.move_leader("orders", 1, to=1)
         await hand.client.metadata()
         await hand.init()
@@ -327,18 +304,16 @@ def test_a_coordinator_moves_with_its_state() -> None:
         assert (await hand.write(b"c", partition=1))[0] == ""
         assert not (await hand.client.ask(ApiKey.END_TXN, node=2, committed=True, **fields)).error_code
 
-    play(story, brokers=2)
-
 
 # Offsets that a group commits with the transaction
 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_are_committed_with_it(version: int, *, commit: bool) -> None:
+@jumping
+async def test_offsets_are_committed_with_it(version: int, *, commit: bool) -> None:
     """The group commits the offsets at the commit, and not before it or on an abort. In version 1 the group must be in the transaction."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged(version) as (cluster, hand):
         await hand.init()
         if version == 1:
             assert await hand.commit_offsets("g", {0: 5}) == {0: "TRANSACTION_ABORTABLE"}
@@ -349,13 +324,11 @@ def test_offsets_are_committed_with_it(version: int, *, commit: bool) -> None:
         await hand.end(commit=commit)
         assert cluster.committed("g") == ({("orders", 0): 5, ("orders", 1): 6} if commit else {})
 
-    play(story, version)
 
-
-def test_who_wants_stable_offsets_waits() -> None:
+@jumping
+async def test_who_wants_stable_offsets_waits() -> None:
     """Until the transaction that commits one has ended; others are told what is there."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         reader = Consumer(cluster.bootstrap_servers, cluster.network, group="g")
 
         async def seen(topics: dict[str, list[int]] | None, *, stable: bool) -> dict[int, tuple[int, int]]:
@@ -372,14 +345,12 @@ def test_who_wants_stable_offsets_waits() -> None:
         assert await seen(None, stable=True) == {0: (5, 0)}
         reader.client.close()
 
-    play(story)
-
 
 @pytest.mark.parametrize("wrong", WRONG_MEMBERS)
-def test_who_commits_as_a_member_is_one(wrong: str) -> None:
+@jumping
+async def test_who_commits_as_a_member_is_one(wrong: str) -> None:
     """The coordinator refuses a wrong member. A producer that names no member may commit as well, as long as no generation begins."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         member = Consumer(cluster.bootstrap_servers, cluster.network, group="g", instance="i")
         await member.enter()
         known = {"member_id": member.member_id, "generation_id": member.generation, "group_instance_id": "i"}
@@ -389,13 +360,11 @@ def test_who_commits_as_a_member_is_one(wrong: str) -> None:
         assert await hand.commit_offsets("g", {0: 2}) == {0: ""}
         member.client.close()
 
-    play(story)
 
-
-def test_offsets_that_are_refused() -> None:
+@jumping
+async def test_offsets_that_are_refused() -> None:
     """One partition alone, or all of a group that never was."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         await hand.init()
         assert await hand.commit_offsets("g", {0: 1, 7: 1}) == {0: "", 7: "UNKNOWN_TOPIC_OR_PARTITION"}
         assert await hand.commit_offsets("g", {1: 1}, metadata="x" * 4097) == {1: "OFFSET_METADATA_TOO_LARGE"}
@@ -403,16 +372,14 @@ def test_offsets_that_are_refused() -> None:
         await hand.end(commit=True)
         assert cluster.committed("g") == {("orders", 0): 1}
 
-    play(story)
-
 
 # Means for tests
 
 
-def test_each_request_can_be_made_to_fail() -> None:
+@jumping
+async def test_each_request_can_be_made_to_fail() -> None:
     """The broker answers each request with the scripted error, and does not carry it out."""
-
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
+    async with staged() as (cluster, hand):
         cluster.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
         cluster.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
         assert await hand.init() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
@@ -435,14 +402,13 @@ def test_each_request_can_be_made_to_fail() -> None:
         assert (await hand.end(commit=True))[0] == ""
         cluster.assert_all_fired()
 
-    play(story)
-
 
 @pytest.mark.parametrize(("release", "level", "tells"), [("4.3", 2, 2), ("4.3", 1, 1), ("4.3", 0, None), ("4.0", 2, 2), ("3.9", 2, None)])
-def test_the_feature_is_named(release: str, level: int, tells: int | None) -> None:
+@jumping
+async def test_the_feature_is_named(release: str, level: int, tells: int | None) -> None:
     """Where there is one; a level that changes makes the view newer."""
+    async with staged(level, release) as (cluster, hand):
 
-    async def story(cluster: FakeCluster, hand: Hand) -> None:
         async def features(version: int) -> tuple[dict[str, tuple[int, int]], dict[str, int], int]:
             answer = await hand.client.ask(ApiKey.API_VERSIONS, version=version, client_software_name="test", client_software_version="1")
             supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
@@ -455,8 +421,6 @@ def test_the_feature_is_named(release: str, level: int, tells: int | None) -> No
         assert (await features(3))[:2] == ({}, finalized)
         cluster.transaction_version = 1
         assert (await features(4))[2] == (epoch if release == "3.9" else epoch + 1)
-
-    play(story, level, release)
 
 
 @pytest.mark.parametrize("level", [-1, 3])

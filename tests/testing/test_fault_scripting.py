@@ -6,11 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fake_requests import batch, produce
+from fake_requests import batch, client, produce
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut
 from aioproducer.testing import FakeCluster
-from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import FrameReader, correlation_of, encode_request
 from aioproducer.wire.schema import codec, message
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from aioproducer.testing.call import Context
 
 pytestmark = pytest.mark.asyncio
-
-
-def client(cluster: FakeCluster, **options: Any) -> WireClient:
-    return WireClient(cluster.bootstrap_servers, dialer=cluster.network, **options)
 
 
 class Raw(asyncio.Protocol):

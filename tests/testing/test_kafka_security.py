@@ -1,4 +1,4 @@
-"""What a secured node is told: its users, listeners and certificates; and what users, tokens and ACLs there are while it runs."""
+"""Tests of the settings of a secured node: users, listeners and certificates, and of its users, tokens and ACLs while it runs."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from aioproducer.testing.memory import MemoryNetwork
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.asyncio
+
 
 class Recorder(asyncio.Protocol):
     """Writes down what happens to it."""
@@ -58,7 +60,6 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.asyncio
 async def test_bytes_arrive_in_order_and_later() -> None:
     """Never within the write, so that a client sees the reentrancy of a real network."""
     near, far = await connect()
@@ -70,7 +71,6 @@ async def test_bytes_arrive_in_order_and_later() -> None:
     await until(lambda: near.received == b"back")
 
 
-@pytest.mark.asyncio
 async def test_nobody_listens() -> None:
     """A dial is refused as by the kernel, also after the listener is gone."""
     network = MemoryNetwork()
@@ -84,7 +84,6 @@ async def test_nobody_listens() -> None:
         await network.dial("here", 1, Recorder)
 
 
-@pytest.mark.asyncio
 async def test_a_close_arrives_behind_the_bytes() -> None:
     """The peer reads all, then the end, then closes as well."""
     near, far = await connect()
@@ -100,7 +99,6 @@ async def test_a_close_arrives_behind_the_bytes() -> None:
     assert near.events == ["pause", type(None)]
 
 
-@pytest.mark.asyncio
 async def test_a_close_waits_for_a_peer_that_does_not_read() -> None:
     """The close waits as long as more bytes are queued than a socket would hold."""
     near, far = await connect()
@@ -115,7 +113,6 @@ async def test_a_close_waits_for_a_peer_that_does_not_read() -> None:
     assert len(far.received) == 1_000_000
 
 
-@pytest.mark.asyncio
 async def test_two_closes_meet() -> None:
     """Both sides close at once. Each close ends without waiting for the other side to read."""
     near, far = await connect()
@@ -129,7 +126,6 @@ async def test_two_closes_meet() -> None:
     assert far.transport.is_closing()
 
 
-@pytest.mark.asyncio
 async def test_an_abort_resets_the_peer() -> None:
     """The peer loses the bytes that it had not read. The side that aborted sees no error."""
     near, far = await connect()
@@ -143,7 +139,6 @@ async def test_an_abort_resets_the_peer() -> None:
     assert near.events == [type(None)]
 
 
-@pytest.mark.asyncio
 async def test_a_half_open_peer_stays_until_it_closes() -> None:
     """`eof_received` may return True to keep writing, as asyncio has it. The closed side does not read those bytes."""
     near, far = await connect(far=Recorder(stays_half_open=True))
@@ -157,7 +152,6 @@ async def test_a_half_open_peer_stays_until_it_closes() -> None:
     await far.lost.wait()
 
 
-@pytest.mark.asyncio
 async def test_a_peer_that_does_not_read_pauses_the_writer() -> None:
     """Above the high-water mark, once; until it reads again."""
     near, far = await connect()
@@ -173,7 +167,6 @@ async def test_a_peer_that_does_not_read_pauses_the_writer() -> None:
     assert near.transport.get_write_buffer_size() == 0
 
 
-@pytest.mark.asyncio
 async def test_pausing_stops_what_was_on_its_way() -> None:
     """Bytes that were written before the pause wait as well."""
     near, far = await connect()
@@ -184,7 +177,6 @@ async def test_pausing_stops_what_was_on_its_way() -> None:
     assert far.received == b""
 
 
-@pytest.mark.asyncio
 async def test_where_it_goes() -> None:
     """`peername` is the address; there is no socket to ask."""
     near, _ = await connect()
@@ -192,7 +184,6 @@ async def test_where_it_goes() -> None:
     assert near.transport.get_extra_info("socket") is None
 
 
-@pytest.mark.asyncio
 async def test_a_silent_address_neither_accepts_nor_refuses() -> None:
     """A dial to a silent address waits until a listener is there again, until `unlisten` refuses it, or until it is cancelled."""
     network = MemoryNetwork()
@@ -217,7 +208,6 @@ async def test_a_silent_address_neither_accepts_nor_refuses() -> None:
         await refused
 
 
-@pytest.mark.asyncio
 async def test_an_alias_leads_to_its_listener_now_or_later() -> None:
     network, far = MemoryNetwork(), Recorder()
     network.alias("kafka.example.com", 9093, ("here", 1))

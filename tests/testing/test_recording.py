@@ -248,7 +248,7 @@ async def test_a_failed_record_is_handed_out(caplog: pytest.LogCaptureFixture) -
     await producer.stop()
     record = FailedRecord("t", b"v", b"k", 1, 7, (("a", b"b"),), Persisted.MAYBE)
     assert heard == [1, (Persisted.MAYBE, record)]
-    assert "on_failed could not take <FailedRecord for t-1 of 7, persisted=maybe: 1 headers>: OSError()" in caplog.text
+    assert "on_failed could not take <FailedRecord for t-1 of 7, persisted=maybe: 1 header>: OSError()" in caplog.text
 
 
 async def test_flush_and_stop_complete_what_is_pending() -> None:

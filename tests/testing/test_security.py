@@ -7,19 +7,21 @@ import base64
 import hashlib
 import hmac
 import struct
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_requests import batch, produce
+from jumping import jumping
 
 from aioproducer.errors import ConnectionLost
-from aioproducer.testing import FakeCluster, run_jumping
+from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 USERS = {"alice": "canary-alice", "bob": "canary-bob", "a,b=c": "canary=,comma"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -87,18 +89,15 @@ async def scram(
     return answer
 
 
-def play(story: Callable[[Story], Awaitable[None]], **options: Any) -> None:
-    """Run a story in virtual time."""
-
-    async def run() -> None:
-        security = ListenerSecurity("SASL_PLAINTEXT", **{"users": USERS, **options})
-        async with FakeCluster(memory=True, security=security) as cluster:
-            cluster.create_topic("orders")
-            one = Story(cluster)
-            async with one.client:
-                await story(one)
-
-    run_jumping(run())
+@asynccontextmanager
+async def story(**options: Any) -> AsyncIterator[Story]:
+    """Let a client ask a broker of one cluster."""
+    security = ListenerSecurity("SASL_PLAINTEXT", **{"users": USERS, **options})
+    async with FakeCluster(memory=True, security=security) as cluster:
+        cluster.create_topic("orders")
+        one = Story(cluster)
+        async with one.client:
+            yield one
 
 
 async def lost(asking: Awaitable[Any]) -> None:
@@ -111,10 +110,10 @@ async def lost(asking: Awaitable[Any]) -> None:
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_user_is_let_in(mechanism: str, user: str) -> None:
+@jumping
+async def test_a_user_is_let_in(mechanism: str, user: str) -> None:
     """By each mechanism, with any characters in name and password; the log has the principal, and no password."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         answer = await (one.plain(user) if mechanism == "PLAIN" else one.scram(mechanism, user))
         assert (answer.error_code, answer.session_lifetime_ms, answer.error_message) == (0, 0, "")
         assert (await one.produce()).error_code == 0
@@ -125,10 +124,9 @@ def test_a_user_is_let_in(mechanism: str, user: str) -> None:
         assert "canary" not in repr([request.message for request in one.cluster.requests()])
         assert not any(bytes(request.message.auth_bytes) for request in one.cluster.requests("SaslAuthenticate"))
 
-    play(story)
 
-
-def test_refusals_have_kafkas_texts_and_delay() -> None:
+@jumping
+async def test_refusals_have_kafkas_texts_and_delay() -> None:
     """Kafka 4.3.1 answered so, after some 300 ms, and closed."""
     refused: list[tuple[Callable[[Story], Awaitable[Any]], str]] = [
         (lambda one: one.plain(password="canary-wrong"), "Authentication failed: Invalid username or password"),
@@ -141,8 +139,7 @@ def test_refusals_have_kafkas_texts_and_delay() -> None:
         (lambda one: one.scram("SCRAM-SHA-256", header="y,,"), GENERIC.format("authentication", "SCRAM-SHA-256")),
         (lambda one: one.scram("SCRAM-SHA-256", header="n,a=bob,"), "Authentication failed: Client requested an authorization id"),
     ]
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         for asking, text in refused:
             before = one.now()
             answer = await asking(one)
@@ -155,11 +152,10 @@ def test_refusals_have_kafkas_texts_and_delay() -> None:
         assert one.cluster.security.authentications[3].principal == "nobody"
         assert one.cluster.values("orders") == []
 
-    play(story)
 
-
-def test_the_authorization_id_may_be_the_users_own() -> None:
-    async def story(one: Story) -> None:
+@jumping
+async def test_the_authorization_id_may_be_the_users_own() -> None:
+    async with story() as one:
         await one.handshake()
         assert (await one.token(b"alice\0alice\0canary-alice")).error_code == 0
         one.client.close()
@@ -173,13 +169,11 @@ def test_the_authorization_id_may_be_the_users_own() -> None:
         await one.handshake()
         assert (await one.token(b"alice canary-alice")).error_message == "Invalid SASL/PLAIN response: expected 3 tokens, got 1"
 
-    play(story)
 
-
-def test_a_mechanism_that_is_not_enabled() -> None:
+@jumping
+async def test_a_mechanism_that_is_not_enabled() -> None:
     """The answer lists the enabled ones, and the connection ends."""
-
-    async def story(one: Story) -> None:
+    async with story(mechanisms=("SCRAM-SHA-256",)) as one:
         before = one.now()
         answer = await one.handshake("PLAIN")
         assert (answer.error_code, list(answer.mechanisms)) == (33, ["SCRAM-SHA-256"])
@@ -189,13 +183,11 @@ def test_a_mechanism_that_is_not_enabled() -> None:
         one.cluster.security.change(mechanisms=("PLAIN",))
         assert (await one.plain()).error_code == 0
 
-    play(story, mechanisms=("SCRAM-SHA-256",))
 
-
-def test_delegation_tokens() -> None:
+@jumping
+async def test_delegation_tokens() -> None:
     """By SCRAM with tokenauth alone; they have a life, which is the session's, and an owner."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         one.cluster.security.grant_token("token-1", "canary-hmac", owner="alice", lifetime_ms=10_000)
         await asyncio.sleep(4)
         answer = await one.scram("SCRAM-SHA-256", "token-1", "canary-hmac", ",tokenauth=true")
@@ -207,16 +199,14 @@ def test_delegation_tokens() -> None:
         await asyncio.sleep(6)
         assert (await one.scram("SCRAM-SHA-256", "token-1", "canary-hmac", ",tokenauth=true")).error_code == 58
 
-    play(story)
-
 
 # --- the states of a connection
 
 
-def test_nothing_else_before_the_handshake() -> None:
+@jumping
+async def test_nothing_else_before_the_handshake() -> None:
     """Kafka closes without an answer."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         await lost(one.client.metadata())
         one.client.close()
         await lost(one.client.ask(ApiKey.API_VERSIONS, version=3, client_software_name="t", client_software_version="1"))
@@ -226,14 +216,12 @@ def test_nothing_else_before_the_handshake() -> None:
             f"{name} before the connection is authenticated by SASL" for name in ("Metadata", "ApiVersions", "SaslAuthenticate")
         ]
 
-    play(story)
-
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_nothing_else_within_an_exchange(*, is_first: bool) -> None:
+@jumping
+async def test_nothing_else_within_an_exchange(*, is_first: bool) -> None:
     """Error 34 in the form of the request's own answer, and the end of the connection; nothing is appended."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         if not is_first:
             await one.plain()
         await one.handshake()
@@ -243,13 +231,11 @@ def test_nothing_else_within_an_exchange(*, is_first: bool) -> None:
         assert one.cluster.values("orders") == []
         assert [violation.what for violation in one.cluster.violations] == ["Produce within an exchange of SASL"]
 
-    play(story)
 
-
-def test_requests_may_follow_each_other_without_a_pause() -> None:
+@jumping
+async def test_requests_may_follow_each_other_without_a_pause() -> None:
     """SaslHandshake, SaslAuthenticate and Produce at once, on a new connection and on one that renews."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         await one.client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
         await one.token(b"\0alice\0canary-alice")
         before = [one.produce() for _ in range(5)]
@@ -257,13 +243,11 @@ def test_requests_may_follow_each_other_without_a_pause() -> None:
         assert [answer.error_code for answer in answers] == [0] * 8
         assert one.cluster.end_offsets("orders") == {0: 6}
 
-    play(story)
 
-
-def test_frames_are_bounded_until_the_client_is_let_in() -> None:
+@jumping
+async def test_frames_are_bounded_until_the_client_is_let_in() -> None:
     """512 KiB, as Kafka's sasl.server.max.receive.size; what follows may be larger."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         await one.handshake("SCRAM-SHA-256")
         assert (await one.token(bytes(524_000))).error_code == 58
         one.client.close()
@@ -273,25 +257,21 @@ def test_frames_are_bounded_until_the_client_is_let_in() -> None:
         await one.plain()
         assert (await produce(one.client, batch(bytes(600_000)))).error_code == 0
 
-    play(story)
 
-
-def test_a_listener_without_sasl_stays_open() -> None:
+@jumping
+async def test_a_listener_without_sasl_stays_open() -> None:
     """It answers 34 to both requests, as Kafka does."""
-
-    async def story() -> None:
-        async with FakeCluster(memory=True) as cluster:
-            cluster.create_topic("orders")
-            one = Story(cluster)
-            async with one.client:
-                assert ((await one.handshake()).error_code, (await one.token(b"")).error_code) == (34, 34)
-                assert (await one.produce()).error_code == 0
-                assert cluster.violations == []
-
-    run_jumping(story())
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        one = Story(cluster)
+        async with one.client:
+            assert ((await one.handshake()).error_code, (await one.token(b"")).error_code) == (34, 34)
+            assert (await one.produce()).error_code == 0
+            assert cluster.violations == []
 
 
-def test_raw_tokens_after_a_handshake_of_version_0() -> None:
+@jumping
+async def test_raw_tokens_after_a_handshake_of_version_0() -> None:
     """Clients before Kafka 1.0 send tokens with their size alone."""
 
     class Raw(asyncio.Protocol):
@@ -304,32 +284,29 @@ def test_raw_tokens_after_a_handshake_of_version_0() -> None:
         def connection_lost(self, _error: Exception | None) -> None:
             self.is_lost = True
 
-    async def story() -> None:
-        async with FakeCluster(memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users=USERS)) as cluster:
-            assert cluster.network is not None
-            handshake = struct.pack(">hhih", 17, 0, 7, -1) + struct.pack(">h", 5) + b"PLAIN"
-            metadata = struct.pack(">hhihi", 3, 1, 8, -1, -1)
-            for token, lets_in in ((b"\0alice\0canary-alice", True), (b"\0alice\0canary-x", False)):
-                raw = Raw()
-                stream = await cluster.network.dial(*cluster.brokers[1].address, lambda raw=raw: raw)
-                stream.write(b"".join(struct.pack(">i", len(frame)) + frame for frame in (handshake, token, metadata)))
-                await asyncio.sleep(1)
-                assert raw.data[4:10] == struct.pack(">ih", 7, 0)
-                rest = raw.data[4 + struct.unpack(">i", raw.data[:4])[0] :]
-                assert (rest[:4] == bytes(4) and rest[8:12] == struct.pack(">i", 8)) is lets_in
-                assert raw.is_lost is not lets_in
-                stream.abort()
-
-    run_jumping(story())
+    async with FakeCluster(memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users=USERS)) as cluster:
+        assert cluster.network is not None
+        handshake = struct.pack(">hhih", 17, 0, 7, -1) + struct.pack(">h", 5) + b"PLAIN"
+        metadata = struct.pack(">hhihi", 3, 1, 8, -1, -1)
+        for token, lets_in in ((b"\0alice\0canary-alice", True), (b"\0alice\0canary-x", False)):
+            raw = Raw()
+            stream = await cluster.network.dial(*cluster.brokers[1].address, lambda raw=raw: raw)
+            stream.write(b"".join(struct.pack(">i", len(frame)) + frame for frame in (handshake, token, metadata)))
+            await asyncio.sleep(1)
+            assert raw.data[4:10] == struct.pack(">ih", 7, 0)
+            rest = raw.data[4 + struct.unpack(">i", raw.data[:4])[0] :]
+            assert (rest[:4] == bytes(4) and rest[8:12] == struct.pack(">i", 8)) is lets_in
+            assert raw.is_lost is not lets_in
+            stream.abort()
 
 
 # --- sessions
 
 
-def test_sessions_end_when_a_request_is_read_too_late() -> None:
+@jumping
+async def test_sessions_end_when_a_request_is_read_too_late() -> None:
     """Not before: an idle connection stays, and a late renewal is taken."""
-
-    async def story(one: Story) -> None:
+    async with story(session_ms=3000) as one:
         assert (await one.plain()).session_lifetime_ms == 3000
         await asyncio.sleep(2.9)
         assert (await one.produce()).error_code == 0
@@ -343,13 +320,11 @@ def test_sessions_end_when_a_request_is_read_too_late() -> None:
         assert one.cluster.violations == []
         assert [told.is_renewal for told in one.cluster.security.authentications] == [False, True]
 
-    play(story, session_ms=3000)
 
-
-def test_not_twice_within_a_second() -> None:
+@jumping
+async def test_not_twice_within_a_second() -> None:
     """34, and the connection goes on."""
-
-    async def story(one: Story) -> None:
+    async with story(session_ms=3000) as one:
         await one.plain()
         assert (await one.plain()).error_code == 0
         assert (await one.handshake()).error_code == 34
@@ -357,13 +332,11 @@ def test_not_twice_within_a_second() -> None:
         await asyncio.sleep(1)
         assert (await one.plain()).error_code == 0
 
-    play(story, session_ms=3000)
 
-
-def test_refused_renewals() -> None:
+@jumping
+async def test_refused_renewals() -> None:
     """Another principal, another mechanism, an unknown one, a wrong password: Kafka's texts, or none."""
-
-    async def story(one: Story) -> None:
+    async with story(session_ms=3000) as one:
         await one.plain()
         answer = await one.plain("bob")
         assert (answer.error_code, answer.error_message) == (
@@ -390,16 +363,14 @@ def test_refused_renewals() -> None:
         assert (await one.scram("SCRAM-SHA-512", password="canary-x")).error_message == GENERIC.format("re-authentication", "SCRAM-SHA-512")
         assert [told.error for told in one.cluster.security.authentications if told.is_renewal] == [58, 58, 33, 58]
 
-    play(story, session_ms=3000)
-
 
 # --- users come and go
 
 
-def test_users_are_revoked_and_granted() -> None:
+@jumping
+async def test_users_are_revoked_and_granted() -> None:
     """Open connections stay. A new password has another salt, so what a client keeps of the old one is of no use."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         salts = []
 
         async def token(data: bytes) -> Any:
@@ -424,35 +395,30 @@ def test_users_are_revoked_and_granted() -> None:
         with pytest.raises(ValueError, match="no user"):
             one.cluster.security.revoke("nobody")
 
-    play(story)
 
-
-def test_one_node_differs() -> None:
+@jumping
+async def test_one_node_differs() -> None:
     """A broker that does not know the user yet; a broker that is added later knows what all know."""
-
-    async def story() -> None:
-        async with FakeCluster(2, memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users=USERS)) as cluster:
-            cluster.security.revoke("alice", broker=2)
-            cluster.security.grant("carol", "canary-carol")
-            cluster.security.change(mechanisms=("PLAIN",), broker=1)
-            await cluster.add_broker()
-            found = {}
-            for number, broker in cluster.brokers.items():
-                async with WireClient("{}:{}".format(*broker.address), dialer=cluster.network) as client:
-                    handshake = await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
-                    answer = await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=b"\0alice\0canary-alice")
-                    found[number] = (len(handshake.mechanisms), answer.error_code)
-            assert found == {1: (1, 0), 2: (3, 58), 3: (3, 0)}
-            with pytest.raises(ValueError, match="no broker 9"):
-                cluster.security.revoke("alice", broker=9)
-
-    run_jumping(story())
+    async with FakeCluster(2, memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users=USERS)) as cluster:
+        cluster.security.revoke("alice", broker=2)
+        cluster.security.grant("carol", "canary-carol")
+        cluster.security.change(mechanisms=("PLAIN",), broker=1)
+        await cluster.add_broker()
+        found = {}
+        for number, broker in cluster.brokers.items():
+            async with WireClient("{}:{}".format(*broker.address), dialer=cluster.network) as client:
+                handshake = await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
+                answer = await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=b"\0alice\0canary-alice")
+                found[number] = (len(handshake.mechanisms), answer.error_code)
+        assert found == {1: (1, 0), 2: (3, 58), 3: (3, 0)}
+        with pytest.raises(ValueError, match="no broker 9"):
+            cluster.security.revoke("alice", broker=9)
 
 
-def test_scripted_answers() -> None:
+@jumping
+async def test_scripted_answers() -> None:
     """`fail` gives SASL errors with a text of the test's; the other faults apply to both requests, too."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         one.cluster.fail("SaslAuthenticate", 58, message="go away")
         answer = await one.plain()
         assert (answer.error_code, answer.error_message) == (58, "go away")
@@ -468,20 +434,16 @@ def test_scripted_answers() -> None:
         assert (await one.plain()).session_lifetime_ms == 2**63 - 1
         one.cluster.assert_all_fired()
 
-    play(story)
 
-
-def test_refusals_arrive_at_a_slow_broker() -> None:
+@jumping
+async def test_refusals_arrive_at_a_slow_broker() -> None:
     """The close comes behind the answer, however long that travels."""
-
-    async def story(one: Story) -> None:
+    async with story() as one:
         one.cluster.brokers[1].latency = 0.5
         one.cluster.brokers[1].bandwidth = 10_000
         answer = await one.plain(password="canary-wrong")
         assert answer.error_code == 58
         await lost(one.produce())
-
-    play(story)
 
 
 # --- what is refused
@@ -509,10 +471,11 @@ def test_passwords_are_not_in_its_repr() -> None:
 # --- spoilt messages of SCRAM
 
 
-def test_messages_of_scram_are_spoilt() -> None:
+@jumping
+async def test_messages_of_scram_are_spoilt() -> None:
     """Counts, nonces, and whole messages; one that is not of SCRAM is left alone."""
+    async with story() as one:
 
-    async def story(one: Story) -> None:
         async def first() -> bytes:
             one.client.close()
             await one.handshake("SCRAM-SHA-256")
@@ -535,5 +498,3 @@ def test_messages_of_scram_are_spoilt() -> None:
             await one.scram("SCRAM-SHA-256")
         one.client.close()
         assert (await one.plain()).error_code == 0
-
-    play(story)

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_requests import batch, produce
+from jumping import jumping
 
 from aioproducer.errors import ConnectionLost
-from aioproducer.testing import FakeCluster, ListenerSecurity, run_jumping
+from aioproducer.testing import FakeCluster, ListenerSecurity
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator
 
 TOPIC, GROUP, CLUSTER, ID = 29, 30, 31, 53
 
 
-def play(story: Callable[[FakeCluster, WireClient], Awaitable[None]], **options: Any) -> None:
-    """On a plaintext cluster: the client is ANONYMOUS."""
-
-    async def run() -> None:
-        async with FakeCluster(memory=True, **options) as cluster:
-            cluster.create_topic("orders")
-            cluster.create_topic("audit")
-            async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
-                await story(cluster, client)
-
-    run_jumping(run())
+@asynccontextmanager
+async def staged(**options: Any) -> AsyncIterator[tuple[FakeCluster, WireClient]]:
+    """Give a cluster that does not encrypt, and a client of it, which is ANONYMOUS."""
+    async with FakeCluster(memory=True, **options) as cluster:
+        cluster.create_topic("orders")
+        cluster.create_topic("audit")
+        async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
+            yield cluster, client
 
 
 async def codes(client: WireClient, topics: list[str] | None) -> dict[str, int]:
@@ -40,10 +39,10 @@ async def begin(client: WireClient, transactional_id: str | None) -> Any:
     return await client.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=transactional_id, transaction_timeout_ms=60_000)
 
 
-def test_metadata() -> None:
+@jumping
+async def test_metadata() -> None:
     """29 for what may not be described, there or not; left out of all topics; by id, too."""
-
-    async def story(cluster: FakeCluster, client: WireClient) -> None:
+    async with staged() as (cluster, client):
         by_id = (await client.metadata(["orders"])).topics[0].topic_id
         cluster.security.deny("ANONYMOUS", "Describe", topic="orders")
         cluster.security.deny("ANONYMOUS", "Describe", topic="missing")
@@ -54,11 +53,10 @@ def test_metadata() -> None:
         cluster.security.allow("ANONYMOUS", "Describe", topic="orders")
         assert await codes(client, ["orders"]) == {"orders": 0}
 
-    play(story)
 
-
-def test_topics_that_may_not_be_created() -> None:
-    async def story(cluster: FakeCluster, client: WireClient) -> None:
+@jumping
+async def test_topics_that_may_not_be_created() -> None:
+    async with staged(auto_create=True) as (cluster, client):
         cluster.security.deny("*", "Create", topic="new")
         asked = [message("Metadata.request.topics", name=name) for name in ("new", "newer")]
         answer = await client.ask(ApiKey.METADATA, topics=asked, allow_auto_topic_creation=True)
@@ -66,13 +64,11 @@ def test_topics_that_may_not_be_created() -> None:
         assert cluster.topics.named("new") is None
         assert cluster.topics.named("newer") is not None
 
-    play(story, auto_create=True)
 
-
-def test_produce() -> None:
+@jumping
+async def test_produce() -> None:
     """29 without a text; the connection stays, the other topics flow, and acks=0 is told by a closed connection."""
-
-    async def story(cluster: FakeCluster, client: WireClient) -> None:
+    async with staged() as (cluster, client):
         cluster.security.deny("ANONYMOUS", "Write", topic="orders")
         refused = await produce(client, batch(b"v"))
         assert (refused.error_code, refused.error_message, refused.base_offset) == (TOPIC, None, -1)
@@ -84,13 +80,11 @@ def test_produce() -> None:
             await produce(client, batch(b"v"), "audit", acks=0)
         assert cluster.values("orders") == [b"w"]
 
-    play(story)
 
-
-def test_producer_ids() -> None:
+@jumping
+async def test_producer_ids() -> None:
     """31 without any right to write; 53 for a transactional id."""
-
-    async def story(cluster: FakeCluster, client: WireClient) -> None:
+    async with staged() as (cluster, client):
         cluster.security.deny("ANONYMOUS", "IdempotentWrite")
         assert (await begin(client, None)).error_code == 0
         cluster.security.deny("ANONYMOUS", "Write", topic="*")
@@ -100,13 +94,11 @@ def test_producer_ids() -> None:
         cluster.security.deny("ANONYMOUS", "Write", transactional_id="tx")
         assert ((await begin(client, "tx")).error_code, (await begin(client, "other")).error_code) == (ID, 0)
 
-    play(story)
 
-
-def test_transactions() -> None:
+@jumping
+async def test_transactions() -> None:
     """Each request of a transaction, with the error of what it lacks."""
-
-    async def story(cluster: FakeCluster, client: WireClient) -> None:
+    async with staged(transaction_version=1) as (cluster, client):
         holder = await begin(client, "tx")
         known = {"transactional_id": "tx", "producer_id": holder.producer_id, "producer_epoch": holder.producer_epoch}
 
@@ -150,13 +142,12 @@ def test_transactions() -> None:
         transactional = batch(b"v", attributes=16, producer_id=holder.producer_id, epoch=holder.producer_epoch, sequence=0)
         assert (await produce(client, transactional, transactional_id="tx")).error_code == ID
 
-    play(story, transaction_version=1)
 
-
-def test_offsets_of_groups() -> None:
+@jumping
+async def test_offsets_of_groups() -> None:
     """`Read` to commit and `Describe` to fetch, on the group and on each topic. What is not asked for by name is left out."""
+    async with staged() as (cluster, client):
 
-    async def story(cluster: FakeCluster, client: WireClient) -> None:
         async def commit(name: str) -> int:
             part = message("OffsetCommit.request.topics.partitions", partition_index=0, committed_offset=1)
             topics = [message("OffsetCommit.request.topics", name=name, partitions=[part])]
@@ -181,13 +172,11 @@ def test_offsets_of_groups() -> None:
         cluster.security.deny("*", "Describe", group="g")
         assert await fetch("audit") == (GROUP, {})
 
-    play(story)
 
-
-def test_lists_of_transactions() -> None:
+@jumping
+async def test_lists_of_transactions() -> None:
     """Ids that may not be described are left out of the list; described by name, they are refused; topics are left out."""
-
-    async def story(cluster: FakeCluster, client: WireClient) -> None:
+    async with staged(transaction_version=1) as (cluster, client):
         holder = await begin(client, "tx")
         known = {"transactional_id": "tx", "producer_id": holder.producer_id, "producer_epoch": holder.producer_epoch}
         topics = [message("AddPartitionsToTxn.request.topics", name=name, partitions=[0]) for name in ("orders", "audit")]
@@ -204,24 +193,19 @@ def test_lists_of_transactions() -> None:
         cluster.security.deny("*", "Describe", transactional_id="tx")
         assert await seen() == (0, ID, [])
 
-    play(story, transaction_version=1)
 
-
-def test_denials_are_each_users_own() -> None:
+@jumping
+async def test_denials_are_each_users_own() -> None:
     """Over SASL: alice may not what bob may."""
-
-    async def story() -> None:
-        security = ListenerSecurity("SASL_PLAINTEXT", users={"alice": "canary-alice", "bob": "canary-bob"})
-        async with FakeCluster(memory=True, security=security) as cluster:
-            cluster.create_topic("orders")
-            cluster.security.deny("alice", "Write", topic="orders")
-            for user, code in (("alice", TOPIC), ("bob", 0)):
-                async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
-                    await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
-                    await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=f"\0{user}\0canary-{user}".encode())
-                    assert (await produce(client, batch(b"v"))).error_code == code
-
-    run_jumping(story())
+    security = ListenerSecurity("SASL_PLAINTEXT", users={"alice": "canary-alice", "bob": "canary-bob"})
+    async with FakeCluster(memory=True, security=security) as cluster:
+        cluster.create_topic("orders")
+        cluster.security.deny("alice", "Write", topic="orders")
+        for user, code in (("alice", TOPIC), ("bob", 0)):
+            async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
+                await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
+                await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=f"\0{user}\0canary-{user}".encode())
+                assert (await produce(client, batch(b"v"))).error_code == code
 
 
 def test_denials_that_cannot_be() -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_requests import batch, produce
+from jumping import jumping
 from tls_dialer import TlsDialer, client_context
 
 from aioproducer.errors import ConnectionLost
-from aioproducer.testing import FakeCluster, run_jumping
+from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import EXPIRED, CertificateAuthority
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
@@ -156,34 +157,29 @@ async def test_handshakes_that_end(spoil: dict[str, Any], *, memory: bool) -> No
         cluster.assert_all_fired()
 
 
-def test_a_handshake_cut_at_each_byte() -> None:
+@jumping
+async def test_a_handshake_cut_at_each_byte() -> None:
     """The broker's part of the handshake and of the first answer, byte by byte."""
-
-    async def story() -> None:
-        async with FakeCluster(memory=True, security=ListenerSecurity("SSL", tls=TLS)) as cluster:
-            context, at = client_context(CA.pem), 0
-            while True:
-                cluster.spoil_tls(cut=at)
-                try:
-                    assert await write(cluster, TlsDialer(cluster, context)) == 0
-                    break
-                except ConnectionLost:
-                    at += 1
-            assert at > 1000
-
-    run_jumping(story())
+    async with FakeCluster(memory=True, security=ListenerSecurity("SSL", tls=TLS)) as cluster:
+        context, at = client_context(CA.pem), 0
+        while True:
+            cluster.spoil_tls(cut=at)
+            try:
+                assert await write(cluster, TlsDialer(cluster, context)) == 0
+                break
+            except ConnectionLost:
+                at += 1
+        assert at > 1000
 
 
-def test_a_handshake_that_hangs() -> None:
-    async def story() -> None:
-        async with FakeCluster(memory=True, security=ListenerSecurity("SSL", tls=TLS)) as cluster:
-            cluster.spoil_tls(hang=True)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(60):
-                    await write(cluster, TlsDialer(cluster, client_context(CA.pem)), timeout=100)
-            assert await write(cluster, TlsDialer(cluster, client_context(CA.pem))) == 0
-
-    run_jumping(story())
+@jumping
+async def test_a_handshake_that_hangs() -> None:
+    async with FakeCluster(memory=True, security=ListenerSecurity("SSL", tls=TLS)) as cluster:
+        cluster.spoil_tls(hang=True)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60):
+                await write(cluster, TlsDialer(cluster, client_context(CA.pem)), timeout=100)
+        assert await write(cluster, TlsDialer(cluster, client_context(CA.pem))) == 0
 
 
 @memory

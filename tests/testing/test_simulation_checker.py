@@ -27,8 +27,8 @@ def sent(number: int, *ends: End, **fields: Any) -> Sent:
     return made
 
 
-def ok(offset: int, partition: int = 0) -> End:
-    return End(2.0, partition, offset)
+def ok(offset: int) -> End:
+    return End(2.0, 0, offset)
 
 
 FAILED = End(2.0, 0, -1, "DeliveryError", "no")

@@ -97,7 +97,7 @@ def test_other_paths(endpoint: TokenServer) -> None:
 
 def test_no_repr_has_a_secret(endpoint: TokenServer) -> None:
     ask(endpoint.url, {"grant_type": "client_credentials"}, BASIC)
-    assert repr(endpoint) == f"<TokenServer {endpoint.url}: 1 requests>"
+    assert repr(endpoint) == f"<TokenServer {endpoint.url}: 1 request>"
     assert not is_shown(repr(endpoint.requests))
 
 

@@ -1,4 +1,4 @@
-"""What TLS costs: our producer over PLAINTEXT and SSL on one real broker with its full JIT, beside peers over TLS.
+"""Measures what TLS costs: our producer over PLAINTEXT and SSL on one real broker with its full JIT, beside peers over TLS.
 
     python -m tests.tools.tls_cost [--rounds 4] [--records 200000] [--builds plain,compiled] [--loops asyncio,uvloop]
                                     [--workloads stream,single,paced]

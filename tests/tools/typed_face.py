@@ -1,4 +1,4 @@
-"""What basedpyright makes of the package for its users: `python -m tests.tools.typed_face`.
+"""Checks what basedpyright makes of the package for its users: `python -m tests.tools.typed_face`.
 
 The share of symbols with a known type (`--verifytypes`), and what an editor offers where an option of `Producer` is typed.
 """

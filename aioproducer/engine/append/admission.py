@@ -14,7 +14,7 @@ The `Appender` appends a record, or reports that it cannot.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.engine.append.loop_budget import LoopBudgetWaiters
 from aioproducer.engine.append.pending_sends import PendingSends
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.loop_budget import LoopBudget
+    from aioproducer.engine.append.pending_sends import SendGate
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.memory.wait_queue import WaitQueue
@@ -54,17 +55,6 @@ _SERVING_SECONDS: Final = 0.002
 _STRIDE: Final = 16
 # Pending sends that are served for each record that joins the memory wait queue.
 _SERVED_PER_JOIN: Final = 2
-
-
-class SendGate(Protocol):
-    """Lets records in while a transaction is open."""
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether records may be sent."""
-
-    def on_refused(self, topic: str, error: BaseException | None) -> None:
-        """Note that a record of the transaction was given up, and is not in it."""
 
 
 class Admission:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from aioproducer.counting import counted
 from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.errors import UsageError, WouldBlock
 from aioproducer.model import HeadersLike, TimestampMs
@@ -135,4 +136,4 @@ class ReadyBatch:
         return True
 
     def __repr__(self) -> str:
-        return f"<ReadyBatch for {self.topic}-{self.partition}: {len(self)} records, {self.size} bytes{', sent' if self.is_sent else ''}>"
+        return f"<ReadyBatch for {self.topic}-{self.partition}: {counted(len(self), 'record')}, {self.size} bytes{', sent' if self.is_sent else ''}>"

@@ -2,8 +2,7 @@
 
 1. A slice is the work of one task until it must wait: `SLICE_RECORDS` records or `_SECONDS`, or less where several tasks wait for a slice.
    So a tight loop of sends blocks no other task. A task that computes between its sends lets the event loop write its records to brokers.
-   The clock is read after 16 records at most. It is read again after as many more as that pace allows, at most when there are twice as
-   many, and so on.
+   The clock is read after at most 16 records, then after as many more as the pace so far allows, but no more than were sent so far.
 2. Sends that wait for their next slice are woken in order, a few in each event-loop iteration (`LoopBudgetWaiters`). So several tight
    loops of sends share the event loop, and leave time for other tasks.
 3. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
@@ -34,8 +33,8 @@ MAX_SLICE_RECORDS: Final = SLICE_RECORDS
 _SLICES: Final = 4
 # Seconds of a slice, with the work of the task between its sends.
 _SECONDS: Final = 0.002
-# Records on the fast path before the first read of the clock, or as many as the last slice had if those were fewer.
-_FIRST: Final = 16  # records
+# Records on the fast path before the first read of the clock; fewer if the last slice had fewer.
+_FIRST: Final = 16
 # Records of a part of a slice, where several tasks wait: a wait costs as much as some ten records.
 _LEAST: Final = 128
 # Tasks woken in one event-loop iteration: each runs user code.
@@ -147,7 +146,7 @@ class LoopBudget:
     def may_go_on(self) -> bool:
         """Begin another slice at once, if the drain interval has one left. Returns whether it did.
 
-        It is for callers that cannot wait, however long that takes.
+        Callers that cannot wait use it, whatever time their slices take.
         """
         self._before += self._count + self._fast_path.taken - self._looked_at
         if self.spent > SLICE_BYTES or self._before >= _SLICES * MAX_SLICE_RECORDS:
@@ -158,7 +157,7 @@ class LoopBudget:
     def must_pause(self) -> bool:
         """Return whether the current task has sent a whole slice without a wait.
 
-        A task that sends once and then waits lets the event loop run by itself. Many such tasks need not wait for a slice too.
+        A task that sends once and then awaits lets the event loop run, so it need not wait for a slice as well.
         One send asks up to three times, and gets the same answer, because it has appended nothing in between.
         """
         task = current_task(self._loop)

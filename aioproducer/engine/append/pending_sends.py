@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.metadata.topic_waiters import TopicRequests
     from aioproducer.errors import KafkaError
 
-__all__ = ["PendingSends"]
+__all__ = ["PendingSends", "SendGate"]
 
 
 class Admits(Protocol):
@@ -32,11 +32,18 @@ class Admits(Protocol):
         """Append the pending sends that can be appended."""
 
 
-class Refusals(Protocol):
-    """Notes the records of a transaction that are refused."""
+class SendGate(Protocol):
+    """Lets records in while a transaction is open: the `TransactionGate`."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether records may be sent."""
+
+    def check_send(self) -> None:
+        """Raise the error that forbids a send now, if any."""
 
     def on_refused(self, topic: str, error: BaseException | None) -> None:
-        """Note that a record of the transaction was given up, and is not in it."""
+        """Note that a record of the transaction was refused or given up, and is not in it."""
 
 
 class PendingSends:
@@ -62,7 +69,7 @@ class PendingSends:
         waiters: LoopBudgetWaiters,
         admission: Admits,
         next_turn: Callable[[], None],
-        transaction: Refusals | None,
+        transaction: SendGate | None,
     ) -> None:
         config, loop, recorder = context.config, context.loop, context.instruments.recorder
         self._loop = loop

@@ -322,5 +322,5 @@ def _running_loop() -> AbstractEventLoop | None:
 def _answer(answer: Future[T], question: Callable[[], T]) -> None:
     try:
         answer.set_result(question())
-    except Exception as error:  # noqa: BLE001  (who asked is told)
+    except Exception as error:  # noqa: BLE001  (the asking thread gets it)
         answer.set_exception(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
 from aioproducer.errors import KafkaError
@@ -16,22 +16,13 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
+    from aioproducer.engine.append.pending_sends import SendGate
     from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.record_validation import RecordValidation
 
 __all__ = ["TransactionalRecordAccumulator"]
-
-
-class TransactionCheck(Protocol):
-    """Checks sends against the producer's transaction."""
-
-    def check_send(self) -> None:
-        """Raise the error that forbids a send now, if any."""
-
-    def on_refused(self, topic: str, error: BaseException | None) -> None:
-        """Note that a record of the transaction was refused, and is not in it."""
 
 
 class TransactionalRecordAccumulator(RecordAccumulator):
@@ -45,7 +36,7 @@ class TransactionalRecordAccumulator(RecordAccumulator):
         delivery_context: DeliveryContext,
         check: Callable[[], None],
         interceptors: ProducerInterceptors | None,
-        transaction: TransactionCheck,
+        transaction: SendGate,
     ) -> None:
         self._transaction = transaction
         super().__init__(validation, admission, appender, delivery_context, check, interceptors)

@@ -19,6 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
+from aioproducer.counting import counted
 from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
 from aioproducer.engine.circuit_breaker.control import CircuitControl
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
@@ -324,7 +325,7 @@ class ProducerCircuitBreakManager:
         self._guarded("close", None, self._breaker.close)
 
     def __repr__(self) -> str:
-        return f"<Breaking by {type(self._breaker).__name__}: {len(self._open)} circuits open>"
+        return f"<ProducerCircuitBreakManager of {type(self._breaker).__name__}: {counted(len(self._open), 'open circuit')}>"
 
 
 def _truth(function: Callable[..., object], *args: Any) -> bool:

@@ -15,6 +15,7 @@ from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
+from aioproducer.counting import counted
 from aioproducer.engine.delivery.chosen_build import REASON, Delivery, Outcome, ProduceRequestResult, make_delivery
 from aioproducer.engine.delivery.copied_deliveries import restored, state_of
 from aioproducer.errors import DeliveryError
@@ -180,7 +181,7 @@ class Deliveries(Sequence[Delivery]):
         """Attach these deliveries to an error: their records were queued before it. `of` returns them."""
         # Not by attribute assignment: an error class of the caller may refuse that, as a frozen dataclass does.
         told = vars(error)
-        told["__notes__"] = [*told.get("__notes__", ()), f"{call}: {self._count} records were queued before this."]
+        told["__notes__"] = [*told.get("__notes__", ()), f"{call}: {counted(self._count, 'record')} queued before this."]
         told["queued"] = self
 
     @staticmethod
@@ -229,7 +230,7 @@ class Deliveries(Sequence[Delivery]):
             return [self[at] for at in range(*index.indices(self._count))]
         at = index + self._count if index < 0 else index
         if not 0 <= at < self._count:
-            raise IndexError(f"there are {self._count} deliveries, and none at {index}")
+            raise IndexError(f"no delivery at {index} of {self._count}")
         block = bisect_right(self._starts, at) - 1
         return make_delivery(*self._blocks[block].place(at - self._starts[block]))
 
@@ -312,7 +313,7 @@ class Deliveries(Sequence[Delivery]):
 
     def __repr__(self) -> str:
         acknowledged, failed, pending = self.summary()
-        return f"<Deliveries of {self._count} records: {acknowledged} acknowledged, {failed} failed, {pending} pending>"
+        return f"<Deliveries of {counted(self._count, 'record')}: {acknowledged} acknowledged, {failed} failed, {pending} pending>"
 
 
 def _state(result: ProduceRequestResult, first: int, count: int) -> RunState:

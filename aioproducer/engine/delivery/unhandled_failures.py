@@ -6,6 +6,7 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.counting import counted
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.errors import TransactionError, UsageError
 from aioproducer.guarded_log import GuardedLog
@@ -28,12 +29,16 @@ class UnhandledFailures:
     """Reports the unhandled failures of one producer.
 
     Args:
+        client_id: of the producer; each line of the log begins with it.
         hook: the user's `on_delivery_error`; called in the loop.
         warns: failures are logged. False with transactions: their commit raises the failures.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, hook: Callable[[DeliveryError, int], Any] | None = None, *, warns: bool) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, client_id: str, hook: Callable[[DeliveryError, int], Any] | None = None, *, warns: bool
+    ) -> None:
         self._loop = loop
+        self._client_id = client_id
         self._hook = hook if hook is None else SlowCallbacks(loop.time).over("on_delivery_error", hook)
         self._is_silent = False
         self._warns = warns
@@ -68,7 +73,7 @@ class UnhandledFailures:
         self._told.add(kind)
         untold, self._untold = self._untold, 0
         more = f"; so did {untold} more since the last of these lines" if untold else ""
-        _log.warning("%d records failed and nobody looked at their deliveries: %s%s", count, error, more)
+        _log.warning("%s: %s failed, and no code looked at the outcome: %s%s", self._client_id, counted(count, "record"), error, more)
 
 
 def _tell(hook: Callable[[DeliveryError, int], Any], error: DeliveryError, count: int) -> None:

@@ -2,9 +2,8 @@
 
 1. A pending send is served once: its record is appended, or it is given up with an error. That is one synchronous step. Its task is
    notified in the same step or later, and runs in a later event-loop iteration.
-2. CancelledError means that the record is not queued. A task that is cancelled after its pending send was served is not cancelled in
-   `wait`: it is cancelled at its next await, unless the code that requested the cancellation has withdrawn it (`uncancel`), as a time-out
-   does.
+2. CancelledError means that the record is not queued. If a task is cancelled after its pending send was served, `wait` returns. The task is
+   cancelled at its next await, unless the code that requested the cancellation has withdrawn it (`uncancel`), as a time-out does.
 3. The task waits on an `asyncio.Condition` of its own, for its next slice of the loop budget on a future. A task checks whether it was
    served, so a notification that is lost by a cancellation (CPython 3.11, 3.12) loses nothing.
 """
@@ -149,7 +148,7 @@ class PendingSend:
         self.delivery: Any = None
         self.error: Exception | None = None
         self.on_left: Callable[[Any, BaseException | None], object] | None = None
-        # What its task waits on, while it does.
+        # The condition that its task waits on, while it waits.
         self._condition: Condition | None = None
         self._future: Future[None] | None = None
 
@@ -318,6 +317,6 @@ class WaitQueue:
 
     def take_all(self) -> list[PendingSend]:
         """Remove all pending sends and return them in order."""
-        everybody = [pending for pending in self.entries if pending.is_waiting]
+        waiting = [pending for pending in self.entries if pending.is_waiting]
         self.entries.clear()
-        return everybody
+        return waiting

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.counting import counted
 from aioproducer.engine.memory.wait_queue import (
     FOR_FULL_PARTITION,
     FOR_LOOP_BUDGET,
@@ -73,7 +74,7 @@ def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: K
     """Return the error of a record that waited for its topic or its partition to exist."""
     what = f"{record.topic!r} was not found in the cluster's metadata"
     if routing is not None:
-        what = f"{record.topic!r} has {len(routing.queues)} partitions, and partition {record.partition} did not come"
+        what = f"{record.topic!r} has {counted(len(routing.queues), 'partition')}, and partition {record.partition} did not come"
     why = f" ({trouble})" if trouble else ""
     end = "." if record.asks else ". The record was not queued."
     error = MetadataTimeout(f"{what} within max_block_ms={max_block_ms:g}{why}{end}")
@@ -120,7 +121,7 @@ def closed(record: PendingSend, event: str) -> ProducerClosed:
 def told(records: Iterable[PendingSend]) -> list[str]:
     """Return a text for each reason why records wait, with the number of sends. Marks are not counted."""
     reasons = Counter(_in_full(record) for record in records if record.topic is not None)
-    return [f"  {number} sends wait for {reason}" for reason, number in reasons.most_common(_MOST)]
+    return [f"  {counted(number, 'send')} waiting for {reason}" for reason, number in reasons.most_common(_MOST)]
 
 
 def _in_full(record: PendingSend) -> str:

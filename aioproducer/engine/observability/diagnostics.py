@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.batch_state import State
 from aioproducer.core.drain_policy import Linger
 from aioproducer.core.sequence_numbers import NO_IDENTITY, WINDOW
+from aioproducer.counting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +34,11 @@ _MOST: Final = 20
 def story(batch: ProducerBatch, now: float, lifetime: float, end: str) -> tuple[str, ...]:
     """Return the history of a batch, one text for each change of its state, with seconds since it was opened."""
     born = batch.expires_at - lifetime
-    lines = [f"{batch.queue.topic}-{batch.queue.partition}, a batch of {batch.count} records:", _line(0.0, "queued")]
+    lines = [f"{batch.queue.topic}-{batch.queue.partition}, a batch of {counted(batch.count, 'record')}:", _line(0.0, "queued")]
     history = batch.history
     told = [_line(when - born, f"sent to {what}" if isinstance(what, str) else f"{type(what).__name__}: {what}") for when, what in history]
     if len(told) > _FIRST + _LAST:
-        told[_FIRST:-_LAST] = [f"           ... {len(told) - _FIRST - _LAST} lines more ..."]
+        told[_FIRST:-_LAST] = [f"           ... {counted(len(told) - _FIRST - _LAST, 'line')} more ..."]
     return (*lines, *told, _line(now - born, end))
 
 
@@ -89,10 +90,10 @@ def backlog(partition_queues: PartitionQueues, cluster: Cluster, now: float, lif
     remaining = iter(partition_queues.incomplete)
     for batch in islice(remaining, _MOST):
         age = now - (batch.expires_at - lifetime)
-        records = batch.open.count if batch.open is not None else batch.count
-        sent = f", sent {batch.attempts} times" if batch.attempts else ""
+        records = counted(batch.open.count if batch.open is not None else batch.count, "record")
+        sent = f", sent {counted(batch.attempts, 'time')}" if batch.attempts else ""
         error = f", last {type(batch.error).__name__}: {batch.error}" if batch.error is not None else ""
         waits = waits_for(batch, cluster, partition_queues)
-        yield f"  {batch.queue.topic}-{batch.queue.partition}: {records} records, {age:.3f} s old{sent}{error}; waits for {waits}"
+        yield f"  {batch.queue.topic}-{batch.queue.partition}: {records}, {age:.3f} s old{sent}{error}; waits for {waits}"
     if more := sum(1 for _ in remaining):
-        yield f"  and {more} batches more"
+        yield f"  and {counted(more, 'batch')} more"

@@ -30,7 +30,7 @@ _WARNING: Final = logging.WARNING
 
 EVENTS: Final[dict[str, _Event]] = {
     "producer-started": _Event(_INFO, "the producer runs"),
-    "producer-stopped": _Event(_INFO, "the producer has stopped; {unfinished} batches had not ended"),
+    "producer-stopped": _Event(_INFO, "the producer has stopped; batches that had not ended: {unfinished}"),
     "producer-failed": _Event(_INFO, "the producer failed: {cause}"),
     "broker-connected": _Event(logging.DEBUG, "broker {node_id} at {where}: a {lane} connection stands"),
     "broker-lost": _Event(logging.DEBUG, "broker {node_id} at {where}: the {lane} connection is gone: {cause}"),

@@ -12,6 +12,7 @@ from collections import deque
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from aioproducer.counting import counted
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.engine.sender.older_formats import records_of
@@ -114,7 +115,7 @@ class FailedBatches:
                 await self.handed_out()
         except TimeoutError:
             left = sum(failed.parcel.record_count for failed in self._waiting)
-            _log.error("stop() does not wait any longer for on_failed, which has not had %d failed records yet", left)
+            _log.error("stop() does not wait any longer for on_failed, which has not had %s yet", counted(left, "failed record"))
 
     def silence(self) -> None:
         """Hand out nothing any more, in a forked child: the parent process does."""
@@ -162,5 +163,5 @@ class FailedBatches:
         now = self._loop.time()
         if now - self._logged_at.get(type(error), -_LOG_EVERY) >= _LOG_EVERY:
             self._logged_at[type(error)] = now
-            told: tuple[Any, ...] = (failed.parcel.record_count, failed.error.topic, failed.error.partition, error)
-            _log.error("on_failed could not take %d records of %s-%d: %r", *told, exc_info=error)
+            told: tuple[Any, ...] = (counted(failed.parcel.record_count, "record"), failed.error.topic, failed.error.partition, error)
+            _log.error("on_failed could not take %s of %s-%d: %r", *told, exc_info=error)

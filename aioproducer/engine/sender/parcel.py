@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.counting import counted
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.compression import decompress
 
@@ -32,7 +33,7 @@ class Parcel(NamedTuple):
 
     def __repr__(self) -> str:
         """Return a text without the records."""
-        return f"<Parcel of {self.record_count} records, {len(self.payload)} bytes, magic {self.magic}>"
+        return f"<Parcel of {counted(self.record_count, 'record')}, {len(self.payload)} bytes, magic {self.magic}>"
 
     @classmethod
     def of(cls, batch: ProducerBatch) -> Parcel:

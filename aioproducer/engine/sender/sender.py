@@ -20,6 +20,7 @@ from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.drain_policy import DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.produce_exchange import PartitionResponse
+from aioproducer.counting import counted
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
@@ -454,7 +455,7 @@ class Sender:
             queue, partitions = batch.queue, len(batch.queue.routing.queues)
             where = "no leader is known" if queue.leader < 0 else f"it was {batch.state}"
             if queue.partition >= partitions:
-                where = f"the topic has {partitions} partitions by now"
+                where = f"the topic has {counted(partitions, 'partition')} by now"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
             self._completion.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
         self.turn()

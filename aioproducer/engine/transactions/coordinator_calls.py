@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from aioproducer.core.backoff import Backoff
 from aioproducer.engine.transactions.coordinator_lookups import PATIENCE, CoordinatorLookups
-from aioproducer.errors import BrokerError, KafkaError, ProtocolError, TransactionTimeout, TransportError, broker_error
+from aioproducer.errors import BrokerError, KafkaError, TransactionTimeout, TransportError, broker_error
 from aioproducer.wire.api import NAMES, ApiKey
 
 if TYPE_CHECKING:
@@ -163,11 +163,7 @@ class CoordinatorCalls:
         if exchange.key not in connection.agreed:
             raise broker_error("UNSUPPORTED_VERSION", f"{node.where} knows no {NAMES[exchange.key]} of a version that this client speaks")
         answer = await node.call(exchange.key, exchange.body, timeout=self._request_timeout, patience=PATIENCE, newest=exchange.newest)
-        try:
-            decoded = answer.decode()
-        except ProtocolError as error:
-            node.control.distrust(error)
-            raise
+        decoded = node.decode(answer)
         if decoded.throttle_time_ms > 0 and answer.version >= _FIRST_WITH_MUTING.get(exchange.key, 0):
             node.throttle(decoded.throttle_time_ms)
         return exchange.read(answer.version, decoded)

@@ -13,7 +13,7 @@ from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.core.transactions.transaction_state import Coordinator, Request
 from aioproducer.engine.transactions import requests
-from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError
+from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, TransportError
 from aioproducer.net.broker_node import BrokerNode
 from aioproducer.wire.api import ApiKey
 
@@ -125,11 +125,7 @@ class CoordinatorLookups:
             timeout=self._request_timeout,
             patience=PATIENCE,
         )
-        try:
-            decoded = answer.decode()
-        except ProtocolError as error:
-            node.control.distrust(error)
-            raise
+        decoded = node.decode(answer)
         several = len(asked) if answer.version >= requests.FIRST_WITH_MANY else 1
         for at in keys[:several]:
             response = requests.read(Request(Rpc.FIND_COORDINATOR, at), answer.version, decoded)

@@ -73,19 +73,19 @@ def newest(request: Request, version: int) -> int | None:
 def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Callable[[int], Any]:
     """Return a function that makes the message of a request for a version of it."""
     identity = transaction.identity
-    who = {"transactional_id": transaction.transactional_id, "producer_id": identity.producer_id, "producer_epoch": identity.epoch}
+    producer = {"transactional_id": transaction.transactional_id, "producer_id": identity.producer_id, "producer_epoch": identity.epoch}
     rpc = request.rpc
     if rpc is Rpc.FIND_COORDINATOR:
         return lambda version: find_coordinators(request.at.key_type, [request.at.key], version)
     if rpc is Rpc.INIT:
-        return lambda _version: message("InitProducerId.request", transaction_timeout_ms=timeout_ms, **who)
+        return lambda _version: message("InitProducerId.request", transaction_timeout_ms=timeout_ms, **producer)
     if rpc is Rpc.ADD_PARTITIONS:
-        return lambda _version: message("AddPartitionsToTxn.request", topics=list(_topics(request.partitions)), **who)
+        return lambda _version: message("AddPartitionsToTxn.request", topics=list(_topics(request.partitions)), **producer)
     if rpc is Rpc.ADD_OFFSETS:
-        return lambda _version: message("AddOffsetsToTxn.request", group_id=request.group_id, **who)
+        return lambda _version: message("AddOffsetsToTxn.request", group_id=request.group_id, **producer)
     if rpc is Rpc.COMMIT_OFFSETS:
-        return lambda version: _commit_offsets(request, version, who)
-    return lambda _version: message("EndTxn.request", committed=rpc is Rpc.COMMIT, **who)
+        return lambda version: _commit_offsets(request, version, producer)
+    return lambda _version: message("EndTxn.request", committed=rpc is Rpc.COMMIT, **producer)
 
 
 def find_coordinators(key_type: int, keys: list[str], version: int) -> Any:
@@ -107,7 +107,7 @@ def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return topics
 
 
-def _commit_offsets(request: Request, version: int, who: dict[str, object]) -> Any:
+def _commit_offsets(request: Request, version: int, producer: dict[str, object]) -> Any:
     assert request.offsets is not None
     group, offsets = request.offsets.group, request.offsets.offsets
     if version < _FIRST_WITH_MEMBERS and group[1:] != type(group)(group.group_id)[1:]:
@@ -130,7 +130,7 @@ def _commit_offsets(request: Request, version: int, who: dict[str, object]) -> A
         )
         for topic in _by_topic(offsets)
     ]
-    return message("TxnOffsetCommit.request", topics=topics, **group._asdict(), **who)
+    return message("TxnOffsetCommit.request", topics=topics, **group._asdict(), **producer)
 
 
 # Answers

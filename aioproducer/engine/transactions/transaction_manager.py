@@ -24,7 +24,6 @@ from aioproducer.engine.transactions import requests
 from aioproducer.errors import (
     BrokerError,
     ConnectionLost,
-    ProtocolError,
     TransactionAborted,
     TransactionTimeout,
     TransportError,
@@ -343,11 +342,7 @@ class TransactionManager:
         newest = requests.newest(request, self.transaction.version)
         key, timeout = requests.KEYS[request.rpc], self._config.request_timeout_ms / 1000
         answer = await node.call(key, body, timeout=timeout, newest=newest)
-        try:
-            decoded = answer.decode()
-        except ProtocolError as error:
-            node.control.distrust(error)
-            raise
+        decoded = node.decode(answer)
         response = requests.read(request, answer.version, decoded)
         if response.mute_ms > 0:
             node.throttle(response.mute_ms)

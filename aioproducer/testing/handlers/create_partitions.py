@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.counting import counted
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.create_topics import assign, check_replicas
@@ -50,7 +51,9 @@ def _grow(call: Call, wanted: Any) -> None:
         raise broker_error("UNKNOWN_TOPIC_OR_PARTITION", "there is no such topic")
     there = len(topic.partitions)
     if wanted.count <= there:
-        raise broker_error("INVALID_PARTITIONS", f"the topic has {there} partitions; their number only grows, to {wanted.count} it cannot")
+        raise broker_error(
+            "INVALID_PARTITIONS", f"the topic has {counted(there, 'partition')}; their number only grows, to {wanted.count} it cannot"
+        )
     assignments = wanted.assignments
     if assignments is not None:
         if len(assignments) != wanted.count - there:

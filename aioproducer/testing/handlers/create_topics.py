@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.counting import counted
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.handler import Handler
@@ -102,7 +103,9 @@ def _check_counts(cluster: FakeCluster, wanted: Any) -> None:
     if wanted.num_partitions != -1 and wanted.num_partitions < 1:
         raise broker_error("INVALID_PARTITIONS", "Number of partitions was set to an invalid non-positive value.")
     if wanted.replication_factor != -1 and not 1 <= wanted.replication_factor <= len(cluster.brokers):
-        raise broker_error("INVALID_REPLICATION_FACTOR", f"{wanted.replication_factor} replicas on {len(cluster.brokers)} brokers")
+        raise broker_error(
+            "INVALID_REPLICATION_FACTOR", f"{counted(wanted.replication_factor, 'replica')} on {counted(len(cluster.brokers), 'broker')}"
+        )
 
 
 def check_replicas(cluster: FakeCluster, brokers: Sequence[int]) -> None:

@@ -222,7 +222,6 @@ class _Link:
         self._is_closing = False
         self._is_lost = False
         self._is_full = False
-        self._is_reading = True
 
     def spare(self) -> None:
         """Drop the faults to come."""

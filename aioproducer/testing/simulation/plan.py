@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.counting import counted
 from aioproducer.testing.simulation.breaker import FICKLE
 from aioproducer.testing.simulation.faults import FAULTS, SECURITY_FAULTS, TOKEN_FAULTS, Fault
 from aioproducer.testing.simulation.network import Weather
@@ -100,7 +101,7 @@ class Plan:
     def lines(self) -> list[str]:
         """Return the plan as readable text."""
         return [
-            f"seed {self.seed}, {self.profile}: {self.brokers} brokers, topics {dict(self.workload.topics)} {dict(self.topic_config)}",
+            f"seed {self.seed}, {self.profile}: {counted(self.brokers, 'broker')}, topics {dict(self.workload.topics)} {dict(self.topic_config)}",
             f"replicas lag {self.lag:.4f} s, markers {self.marker_delay} s, transactions of version {self.transaction_version}; {self.weather}",
             f"{self.security}",
             f"{self.workload}",

@@ -66,7 +66,7 @@ def test_a_sent_batch_is_refused() -> None:
     batch = ready()
     batch.append(b"v")
     batch.is_sent = True
-    with pytest.raises(UsageError, match=r"orders-0: 1 records, \d+ bytes, sent> was sent; make a new one"):
+    with pytest.raises(UsageError, match=r"orders-0: 1 record, \d+ bytes, sent> was sent; make a new one"):
         batch.append(b"w")
     assert len(batch) == 1
 

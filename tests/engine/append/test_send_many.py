@@ -189,7 +189,7 @@ async def test_a_failure_tells_what_is_queued(trouble: str, at: int) -> None:
         assert len(queued) == at
         assert await logged(cluster, queued) == values[:at]
         assert len(cluster.values("orders")) == at
-        assert f"{at} records were queued" in raised.value.__notes__[0]
+        assert f"{at} record" in raised.value.__notes__[0]
 
 
 @pytest.mark.parametrize("records", [b"bytes", "text", {"a": b"b"}, Record(b"v"), 7, None])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer import Producer, Record
 from aioproducer.core.partitioner import murmur2
@@ -34,10 +34,6 @@ QUICK: dict[str, Any] = {
     "retry_backoff_max_ms": 50,
 }
 TINY: dict[str, Any] = {**QUICK, "buffer_memory": 40_000, "batch_size": 1000}
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager
@@ -438,7 +434,7 @@ async def test_flush_and_stop_cover_what_waits_for_a_partition() -> None:
     async with four(**TINY) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
         tasks = await stalled(producer)
-        assert "sends wait for room for its partition orders-3" in producer.explain()
+        assert " waiting for room for its partition orders-3" in producer.explain()
         assert (await producer.flush(timeout=0.2)).pending >= sum(not task.done() for task in tasks)
         flush = asyncio.create_task(producer.flush())
         await turns(10)
@@ -862,7 +858,7 @@ async def test_the_manager_mutes_brokers_and_tells_which_partitions_are_muted() 
                 manager.mute(unknown)
         await turns(2)
         assert told == [("open", 0), ("open", 1), ("open", 2), ("closed", 0), ("open", 3), ("closed", 1), ("closed", 2), ("closed", 3)]
-        assert repr(manager) == "<Breaking by Own: 0 circuits open>"
+        assert repr(manager) == "<ProducerCircuitBreakManager of Own: 0 open circuits>"
 
 
 @jumping

@@ -65,7 +65,7 @@ async def test_a_pools_worker_sends_it() -> None:
     queued = Deliveries.of(raised.value)
     assert queued.summary() == (300, 0, 0)
     assert queued.offsets() == {0: (0, 149), 1: (0, 149)}
-    assert raised.value.__notes__ == ["send_many: 300 records were queued before this."]
+    assert raised.value.__notes__ == ["send_many: 300 records queued before this."]
 
 
 @pytest.mark.parametrize("stamps", [False, True])

@@ -16,6 +16,8 @@ from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.errors import DeliveryError, Persisted
 
+pytestmark = pytest.mark.asyncio
+
 ERROR = DeliveryError("it broke", topic="orders", partition=1, persisted=Persisted.NO, attempts=1)
 
 
@@ -69,7 +71,6 @@ def places(metadata: Any) -> list[tuple[int, int]]:
 
 
 @WAYS
-@pytest.mark.asyncio
 async def test_they_have_the_order_of_the_records(made: Any) -> None:
     """By index from both ends, by slice, by iteration, and as a whole."""
     batches = Batches()
@@ -81,13 +82,12 @@ async def test_they_have_the_order_of_the_records(made: Any) -> None:
     assert [places([deliveries[at].result()])[0] for at in range(-12, 12)] == PLACES * 2
     assert places(delivery.result() for delivery in deliveries[8:1:-3]) == PLACES[8:1:-3]
     for index in (12, -13):
-        with pytest.raises(IndexError, match=f"there are 12 deliveries, and none at {index}"):
+        with pytest.raises(IndexError, match=f"no delivery at {index} of 12"):
             deliveries[index]
     assert deliveries.offsets() == {0: (0, 3), 1: (100, 103), 2: (200, 203)}
 
 
 @WAYS
-@pytest.mark.asyncio
 async def test_the_first_failure_is_that_of_the_first_record(made: Any) -> None:
     """Not of the batch that failed first; every look at it has an error of its own."""
     batches = Batches()
@@ -108,7 +108,6 @@ async def test_the_first_failure_is_that_of_the_first_record(made: Any) -> None:
 
 
 @WAYS
-@pytest.mark.asyncio
 async def test_the_state_is_counted(made: Any) -> None:
     batches = Batches()
     deliveries = made(batches)
@@ -121,7 +120,6 @@ async def test_the_state_is_counted(made: Any) -> None:
 
 
 @WAYS
-@pytest.mark.asyncio
 async def test_a_batch_that_is_split_is_replaced_by_its_parts(made: Any) -> None:
     """Also while its records are waited for, and where a part is split again. Records that a broker names need not be neighbours."""
     batches = Batches()
@@ -148,7 +146,6 @@ async def test_a_batch_that_is_split_is_replaced_by_its_parts(made: Any) -> None
 
 
 @pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.asyncio
 async def test_failures_that_were_waited_for_count_as_looked_at(waits: bool) -> None:
     """Each of them, though one alone is raised."""
     batches = Batches()
@@ -164,7 +161,6 @@ async def test_failures_that_were_waited_for_count_as_looked_at(waits: bool) -> 
     assert unseen == ([] if waits else [4, 4, 4])
 
 
-@pytest.mark.asyncio
 async def test_records_of_one_batch_are_one_run_however_many_calls_added_them() -> None:
     """A block of single records is searched in bounded time: it has 1,024 of them."""
     batches = Batches()
@@ -179,7 +175,6 @@ async def test_records_of_one_batch_are_one_run_however_many_calls_added_them() 
     assert all(before < after for before, after in pairwise(deliveries._starts))
 
 
-@pytest.mark.asyncio
 async def test_an_error_carries_the_deliveries_of_the_records_before_it() -> None:
     """Also as the cause of the error that is caught, and where its class takes no attributes; another error has none."""
     deliveries = by_partition(Batches())
@@ -193,5 +188,5 @@ async def test_an_error_carries_the_deliveries_of_the_records_before_it() -> Non
         outer = TimeoutError()
         outer.__cause__ = error
         assert Deliveries.of(error) is Deliveries.of(outer) is deliveries
-        assert error.__notes__ == ["send_many: 12 records were queued before this."]
+        assert error.__notes__ == ["send_many: 12 records queued before this."]
     assert len(Deliveries.of(ValueError("other"))) == 0

@@ -24,7 +24,7 @@ def failure(topic: str = "orders", cause: KafkaError | None = None) -> DeliveryE
 async def told(*failures: DeliveryError, warns: bool = True) -> list[tuple[str, int]]:
     """Return the calls of the hook. The hook is called in the next event-loop iteration, not before."""
     hooked: list[tuple[str, int]] = []
-    unseen = UnhandledFailures(asyncio.get_running_loop(), lambda error, count: hooked.append((error.topic, count)), warns=warns)
+    unseen = UnhandledFailures(asyncio.get_running_loop(), "me", lambda error, count: hooked.append((error.topic, count)), warns=warns)
     for count, error in enumerate(failures, 1):
         unseen.on_failure(error, count)
     assert hooked == []
@@ -55,16 +55,16 @@ async def test_who_is_told(
 async def test_the_hook_hears_of_each_and_the_log_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
     """A kind is a topic and an error."""
     assert await told(failure(), failure(), failure("payments")) == [("orders", 1), ("orders", 2), ("payments", 3)]
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "1 records failed and nobody looked at their deliveries",
-        "3 records failed and nobody looked at their deliveries",
+    assert [record.getMessage().partition(" outcome:")[0] for record in caplog.records] == [
+        "me: 1 record failed, and no code looked at the",
+        "me: 3 records failed, and no code looked at the",
     ]
 
 
 def test_thousands_of_topics_that_fail_at_once_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     """The log gets a warning for each of the first topics. The next warning, after the interval, adds the count of the others."""
     loop = JumpingLoop()
-    unseen = UnhandledFailures(loop, warns=True)
+    unseen = UnhandledFailures(loop, "me", warns=True)
     for number in range(10_000):
         unseen.on_failure(failure(str(number)), 2)
     assert len(caplog.records) == 20

@@ -23,9 +23,9 @@ def test_reasons_are_counted_the_commonest_first() -> None:
         pending("b", FOR_LOOP_BUDGET),
     ]
     assert told([*records, pending(None, ""), pending("late", FOR_TOPIC), pending("late", FOR_TOPIC), pending("late", FOR_TOPIC)]) == [
-        "  4 sends wait for metadata of the topic 'late'",
-        "  3 sends wait for buffer_memory",
-        "  2 sends wait for the next turn of the loop",
+        "  4 sends waiting for metadata of the topic 'late'",
+        "  3 sends waiting for buffer_memory",
+        "  2 sends waiting for the next turn of the loop",
     ]
 
 
@@ -33,5 +33,5 @@ def test_only_the_commonest_reasons_are_told() -> None:
     """The text lists only the commonest reasons, since thousands of topics would make it too long."""
     records = [pending(f"topic{number}", FOR_PARTITION) for number in range(50) for _ in range(number + 1)]
     lines = told(records)
-    assert lines[0] == "  50 sends wait for the partition to exist 'topic49'"
+    assert lines[0] == "  50 sends waiting for the partition to exist 'topic49'"
     assert len(lines) == 20

@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import run, settle, until
-from nodes import Tasks, now
+from jumping import jumping, settle, until
+from nodes import Tasks, now, refuse
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
 from aioproducer.core.backoff import Backoff
@@ -116,35 +116,30 @@ def asked(fake: FakeCluster) -> list[list[str]]:
 # Bootstrap
 
 
-def test_bootstrap_goes_on_to_the_next_address() -> None:
+@jumping
+async def test_bootstrap_goes_on_to_the_next_address() -> None:
     """Row 1: at once."""
-
-    async def main() -> None:
-        async with FakeCluster(memory=True) as fake:
-            began = now()
-            async with refreshing(fake.network, "dead:1", "dead:2", fake.bootstrap_servers) as table:
-                assert now() == began
-                assert table.updater.view.cluster_id == fake.cluster_id
-            await settle()
-
-    run(main())
+    async with FakeCluster(memory=True) as fake:
+        began = now()
+        async with refreshing(fake.network, "dead:1", "dead:2", fake.bootstrap_servers) as table:
+            assert now() == began
+            assert table.updater.view.cluster_id == fake.cluster_id
+        await settle()
 
 
-def test_an_address_that_hangs_holds_up_the_next_for_a_moment_only() -> None:
+@jumping
+async def test_an_address_that_hangs_holds_up_the_next_for_a_moment_only() -> None:
     """Row 4: a black hole, or a broker that stands still, takes ten seconds to be given up; others are asked after one."""
-
-    async def main() -> None:
-        async with FakeCluster(brokers=2, memory=True) as fake:
-            fake.hang("ApiVersions", broker=1)
-            began = now()
-            async with refreshing(fake.network, *fake.bootstrap_servers.split(","), *["dead:1"] * 3):
-                assert now() - began <= 1.01
-            await settle()
-
-    run(main())
+    async with FakeCluster(brokers=2, memory=True) as fake:
+        fake.hang("ApiVersions", broker=1)
+        began = now()
+        async with refreshing(fake.network, *fake.bootstrap_servers.split(","), *["dead:1"] * 3):
+            assert now() - began <= 1.01
+        await settle()
 
 
-def test_a_failed_bootstrap_names_every_address_and_its_reason() -> None:
+@jumping
+async def test_a_failed_bootstrap_names_every_address_and_its_reason() -> None:
     """Row 2; also those that only hang, with all addresses of a name; no task is left."""
 
     class Names:
@@ -156,330 +151,278 @@ def test_a_failed_bootstrap_names_every_address_and_its_reason() -> None:
         async def canonical_name(self, address: str) -> str:
             return address
 
-    async def main() -> None:
-        async def before(dial: int) -> None:
-            match dialer.dials[dial - 1][1]:
-                case "silent":
-                    await asyncio.Event().wait()
-                case "mute":
-                    return
-            raise ConnectionRefusedError(111, "nobody listens")
+    async def before(dial: int) -> None:
+        match dialer.dials[dial - 1][1]:
+            case "silent":
+                await asyncio.Event().wait()
+            case "mute":
+                return
+        raise ConnectionRefusedError(111, "nobody listens")
 
-        dialer = ScriptedDialer(before)
-        table = Table(dialer, "unknown:1", "two:2", "silent:3", "mute:4", resolver=Names())
-        began = now()
-        with pytest.raises(BootstrapFailed) as caught:
-            await table.updater.bootstrap(5)
-        assert now() - began == pytest.approx(5)
-        text = str(caught.value)
-        assert "unknown:1: Name or service not known;" in text
-        assert "two:2 (10.0.0.1): [Errno 111] nobody listens; two:2 (10.0.0.2): [Errno 111] nobody listens;" in text
-        assert "silent:3: no connection within 1 s yet;" in text
-        assert "mute:4 did not answer Metadata within 1.25 s." in text
+    dialer = ScriptedDialer(before)
+    table = Table(dialer, "unknown:1", "two:2", "silent:3", "mute:4", resolver=Names())
+    began = now()
+    with pytest.raises(BootstrapFailed) as caught:
+        await table.updater.bootstrap(5)
+    assert now() - began == pytest.approx(5)
+    text = str(caught.value)
+    assert "unknown:1: Name or service not known;" in text
+    assert "two:2 (10.0.0.1): [Errno 111] nobody listens; two:2 (10.0.0.2): [Errno 111] nobody listens;" in text
+    assert "silent:3: no connection within 1 s yet;" in text
+    assert "mute:4 did not answer Metadata within 1.25 s." in text
+    table.cluster.close(now=True)
+    await settle()
+    assert table.tasks.alive == []
+
+
+@jumping
+async def test_a_bootstrap_that_is_cancelled_leaves_nothing() -> None:
+    """While it asks, or between two rounds."""
+    for dialer in (ScriptedDialer(), ScriptedDialer(lambda _: asyncio.sleep(1000))):
+        table = Table(dialer, "mute:1")
+        task = asyncio.ensure_future(table.updater.bootstrap(60))
+        await asyncio.sleep(1.5)
+        task.cancel()
+        await asyncio.wait([task])
         table.cluster.close(now=True)
         await settle()
         assert table.tasks.alive == []
 
-    run(main())
 
-
-def test_a_bootstrap_that_is_cancelled_leaves_nothing() -> None:
-    """While it asks, or between two rounds."""
-
-    async def main() -> None:
-        for dialer in (ScriptedDialer(), ScriptedDialer(lambda _: asyncio.sleep(1000))):
-            table = Table(dialer, "mute:1")
-            task = asyncio.ensure_future(table.updater.bootstrap(60))
-            await asyncio.sleep(1.5)
-            task.cancel()
-            await asyncio.wait([task])
-            table.cluster.close(now=True)
-            await settle()
-            assert table.tasks.alive == []
-
-    run(main())
-
-
-def test_it_needs_no_bootstrap_of_its_own() -> None:
+@jumping
+async def test_it_needs_no_bootstrap_of_its_own() -> None:
     """`start(wait=False)`: the task finds the brokers when they come up."""
-
-    async def main() -> None:
-        async with FakeCluster(memory=True) as fake:
-            fake.create_topic("t")
-            await fake.brokers[1].stop()
-            async with refreshing(fake.network, fake.bootstrap_servers, bootstraps=False) as table:
-                table.want("t")
-                await asyncio.sleep(30)
-                assert table.told == []
-                assert "nobody listens" in str(table.updater.schedule.trouble)
-                await fake.brokers[1].start()
-                await asyncio.sleep(2)
-                assert table.names() == ["t"]
-                assert table.updater.schedule.trouble is None
-            await settle()
-
-    run(main())
+    async with FakeCluster(memory=True) as fake:
+        fake.create_topic("t")
+        await fake.brokers[1].stop()
+        async with refreshing(fake.network, fake.bootstrap_servers, bootstraps=False) as table:
+            table.want("t")
+            await asyncio.sleep(30)
+            assert table.told == []
+            assert "nobody listens" in str(table.updater.schedule.trouble)
+            await fake.brokers[1].start()
+            await asyncio.sleep(2)
+            assert table.names() == ["t"]
+            assert table.updater.schedule.trouble is None
+        await settle()
 
 
-def test_nobody_up_is_no_busy_loop() -> None:
+@jumping
+async def test_nobody_up_is_no_busy_loop() -> None:
     """Also when all is old, and when new topics are wanted meanwhile."""
-
-    async def main() -> None:
-        dialer = ScriptedDialer(lambda _: _refuse())
-        async with refreshing(dialer, "dead:1", bootstraps=False, max_age=1.0) as table:
-            await asyncio.sleep(10)
-            for number in range(100):
-                table.want(f"t{number}")
-                await settle()
-            await asyncio.sleep(20)
-            assert 20 < len(dialer.dials) < 60
-
-    async def _refuse() -> None:
-        raise ConnectionRefusedError
-
-    run(main())
+    dialer = ScriptedDialer(refuse)
+    async with refreshing(dialer, "dead:1", bootstraps=False, max_age=1.0) as table:
+        await asyncio.sleep(10)
+        for number in range(100):
+            table.want(f"t{number}")
+            await settle()
+        await asyncio.sleep(20)
+        assert 20 < len(dialer.dials) < 60
 
 
 # When
 
 
-def test_a_wanted_topic_is_asked_for_at_once_with_those_of_its_turn() -> None:
+@jumping
+async def test_a_wanted_topic_is_asked_for_at_once_with_those_of_its_turn() -> None:
     """MET-02; others are not asked for again."""
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            fake.create_topic("u")
-            began = now()
-            table.want("t", "u")
-            await until(lambda: len(table.told) == 2)
-            assert asked(fake) == [[], ["t", "u"]]
-            fake.create_topic("v")
-            table.want("v")
-            await until(lambda: len(table.told) == 3)
-            assert asked(fake)[2:] == [["v"]]
-            assert now() == began
-
-    run(main())
+    async with with_fake() as (table, fake):
+        fake.create_topic("u")
+        began = now()
+        table.want("t", "u")
+        await until(lambda: len(table.told) == 2)
+        assert asked(fake) == [[], ["t", "u"]]
+        fake.create_topic("v")
+        table.want("v")
+        await until(lambda: len(table.told) == 3)
+        assert asked(fake)[2:] == [["v"]]
+        assert now() == began
 
 
-def test_stale_topics_are_asked_for_a_pause_after_the_last_answer() -> None:
+@jumping
+async def test_stale_topics_are_asked_for_a_pause_after_the_last_answer() -> None:
     """MET-06: at once if that was long ago. Answers without news make the pause grow, and news make it short again."""
-
-    async def main() -> None:
-        async with with_fake(brokers=2) as (table, fake):
-            table.want("t")
-            await asyncio.sleep(10)
-            for _ in range(500):
-                table.updater.schedule.request_update(["t"])
-                await asyncio.sleep(0.01)
-            moments = [request.at for request in fake.requests("Metadata")][2:]
-            pauses = [round(later - earlier, 1) for earlier, later in itertools.pairwise(moments)]
-            assert pauses[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-            fake.move_leader("t", 0, 2)
-            table.updater.schedule.request_update(["t"])
-            await asyncio.sleep(1.1)
-            count = len(asked(fake))
+    async with with_fake(brokers=2) as (table, fake):
+        table.want("t")
+        await asyncio.sleep(10)
+        for _ in range(500):
             table.updater.schedule.request_update(["t"])
             await asyncio.sleep(0.01)
-            assert len(asked(fake)) == count + 1, "the last answer had news, and is long enough ago"
+        moments = [request.at for request in fake.requests("Metadata")][2:]
+        pauses = [round(later - earlier, 1) for earlier, later in itertools.pairwise(moments)]
+        assert pauses[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+        fake.move_leader("t", 0, 2)
+        table.updater.schedule.request_update(["t"])
+        await asyncio.sleep(1.1)
+        count = len(asked(fake))
+        table.updater.schedule.request_update(["t"])
+        await asyncio.sleep(0.01)
+        assert len(asked(fake)) == count + 1, "the last answer had news, and is long enough ago"
 
-    run(main())
 
-
-def test_a_topic_that_nobody_needs_is_not_asked_for_again() -> None:
+@jumping
+async def test_a_topic_that_nobody_needs_is_not_asked_for_again() -> None:
     """However stale it is."""
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            table.updater.schedule.request_update(["t"])
-            await asyncio.sleep(10)
-            assert asked(fake) == [[]]
-
-    run(main())
+    async with with_fake() as (table, fake):
+        table.updater.schedule.request_update(["t"])
+        await asyncio.sleep(10)
+        assert asked(fake) == [[]]
 
 
-def test_what_is_old_is_asked_for() -> None:
+@jumping
+async def test_what_is_old_is_asked_for() -> None:
     """`metadata_max_age_ms`; an answer about something else makes nothing younger, and what is half as old goes along."""
-
-    async def main() -> None:
-        async with with_fake(max_age=100.0) as (table, fake):
-            table.want("t")
-            await asyncio.sleep(40)
-            fake.create_topic("u")
-            table.want("u")
-            await asyncio.sleep(61)
-            assert asked(fake) == [[], ["t"], ["u"], ["t", "u"]]
-            await asyncio.sleep(100)
-            assert asked(fake)[4:] == [["t", "u"]]
-
-    run(main())
+    async with with_fake(max_age=100.0) as (table, fake):
+        table.want("t")
+        await asyncio.sleep(40)
+        fake.create_topic("u")
+        table.want("u")
+        await asyncio.sleep(61)
+        assert asked(fake) == [[], ["t"], ["u"], ["t", "u"]]
+        await asyncio.sleep(100)
+        assert asked(fake)[4:] == [["t", "u"]]
 
 
-def test_without_topics_the_brokers_are_asked_for() -> None:
+@jumping
+async def test_without_topics_the_brokers_are_asked_for() -> None:
     """So that one that moves is found (`metadata_max_age_ms`)."""
-
-    async def main() -> None:
-        async with with_fake(max_age=100.0) as (_, fake):
-            await asyncio.sleep(250)
-            assert asked(fake) == [[], [], []]
-
-    run(main())
+    async with with_fake(max_age=100.0) as (_, fake):
+        await asyncio.sleep(250)
+        assert asked(fake) == [[], [], []]
 
 
-def test_many_topics_are_asked_for_in_portions() -> None:
+@jumping
+async def test_many_topics_are_asked_for_in_portions() -> None:
     """A request's encoding holds the loop as well. They are refreshed in small ones, before they are old (KIP-526)."""
-
-    async def main() -> None:
-        async with FakeCluster(memory=True) as fake:
-            names = [f"t{number}" for number in range(2500)]
-            for name in names:
-                fake.create_topic(name)
-            async with refreshing(fake.network, fake.bootstrap_servers, max_age=100.0) as table:
-                table.want(*names)
-                await asyncio.sleep(1)
-                assert sorted(table.names()) == sorted(names)
-                assert [len(portion) for portion in asked(fake)] == [0, 1000, 1000, 500]
-                await asyncio.sleep(60)
-                assert [len(portion) for portion in asked(fake)][4:] == [250] * 10
-            await settle()
-
-    run(main())
+    async with FakeCluster(memory=True) as fake:
+        names = [f"t{number}" for number in range(2500)]
+        for name in names:
+            fake.create_topic(name)
+        async with refreshing(fake.network, fake.bootstrap_servers, max_age=100.0) as table:
+            table.want(*names)
+            await asyncio.sleep(1)
+            assert sorted(table.names()) == sorted(names)
+            assert [len(portion) for portion in asked(fake)] == [0, 1000, 1000, 500]
+            await asyncio.sleep(60)
+            assert [len(portion) for portion in asked(fake)][4:] == [250] * 10
+        await settle()
 
 
-def test_a_new_topic_does_not_wait_behind_a_refresh() -> None:
+@jumping
+async def test_a_new_topic_does_not_wait_behind_a_refresh() -> None:
     """The updater asks for a new topic while the refresh is in flight. It asks a broker that has no other request to answer."""
-
-    async def main() -> None:
-        async with with_fake(brokers=2) as (table, fake):
-            table.want("t")
-            await settle()
-            for number in (1, 2):
-                await table.cluster.node(number).control.connected(1)  # type: ignore[union-attr]
-            hang = fake.hang("Metadata", topic="t")
-            table.updater.schedule.request_update(["t"])
-            await hang.reached()
-            fake.create_topic("u")
-            began = now()
-            table.want("u")
-            await until(lambda: table.names()[-1] == "u")
-            assert now() == began
-            refresh, new = fake.requests("Metadata")[-2:]
-            assert [[topic.name for topic in request.message.topics] for request in (refresh, new)] == [["t"], ["u"]]
-            assert refresh.broker != new.broker
-            hang.release()
-            await settle()
-
-    run(main())
+    async with with_fake(brokers=2) as (table, fake):
+        table.want("t")
+        await settle()
+        for number in (1, 2):
+            await table.cluster.node(number).control.connected(1)  # type: ignore[union-attr]
+        hang = fake.hang("Metadata", topic="t")
+        table.updater.schedule.request_update(["t"])
+        await hang.reached()
+        fake.create_topic("u")
+        began = now()
+        table.want("u")
+        await until(lambda: table.names()[-1] == "u")
+        assert now() == began
+        refresh, new = fake.requests("Metadata")[-2:]
+        assert [[topic.name for topic in request.message.topics] for request in (refresh, new)] == [["t"], ["u"]]
+        assert refresh.broker != new.broker
+        hang.release()
+        await settle()
 
 
-def test_a_topic_is_in_one_question_at_a_time() -> None:
+@jumping
+async def test_a_topic_is_in_one_question_at_a_time() -> None:
     """The updater sends no second request for a topic that is in flight, even if that is wanted or urged again.
 
     The pending answer serves all waiting sends.
     """
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            hang = fake.hang("Metadata", topic="t")
-            table.want("t")
-            await hang.reached()
-            table.want("t")
-            table.updater.schedule.request_update(["t"])
-            await settle()
-            assert asked(fake) == [[], ["t"]]
-            hang.release()
-            await asyncio.sleep(5)
-            assert asked(fake) == [[], ["t"], ["t"]], "what was urged came after the question"
-
-    run(main())
+    async with with_fake() as (table, fake):
+        hang = fake.hang("Metadata", topic="t")
+        table.want("t")
+        await hang.reached()
+        table.want("t")
+        table.updater.schedule.request_update(["t"])
+        await settle()
+        assert asked(fake) == [[], ["t"]]
+        hang.release()
+        await asyncio.sleep(5)
+        assert asked(fake) == [[], ["t"], ["t"]], "what was urged came after the question"
 
 
-def test_a_topic_that_an_answer_tells_unasked_is_not_taken() -> None:
+@jumping
+async def test_a_topic_that_an_answer_tells_unasked_is_not_taken() -> None:
     """Another answer may be telling of it at the same time."""
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            fake.create_topic("u")
-            fake.rewrite("Metadata", lambda answer: setattr(answer.topics[0], "name", "u"), times=1)
-            table.want("t")
-            await asyncio.sleep(1)
-            assert table.names() == ["t"]
-            assert list(table.updater.view.topics) == ["t"]
-
-    run(main())
+    async with with_fake() as (table, fake):
+        fake.create_topic("u")
+        fake.rewrite("Metadata", lambda answer: setattr(answer.topics[0], "name", "u"), times=1)
+        table.want("t")
+        await asyncio.sleep(1)
+        assert table.names() == ["t"]
+        assert list(table.updater.view.topics) == ["t"]
 
 
-def test_what_nobody_needs_is_not_remembered() -> None:
+@jumping
+async def test_what_nobody_needs_is_not_remembered() -> None:
     """The updater keeps nothing of a topic that was not found, or that was given up before its answer arrived."""
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            table.want("nowhere", "bad topic!", "t")
-            table.needed.clear()
-            await asyncio.sleep(5)
-            assert table.updater.view.topics == {}
-            assert len(asked(fake)) == 2
-
-    run(main())
+    async with with_fake() as (table, fake):
+        table.want("nowhere", "bad topic!", "t")
+        table.needed.clear()
+        await asyncio.sleep(5)
+        assert table.updater.view.topics == {}
+        assert len(asked(fake)) == 2
 
 
 # The choice of brokers
 
 
-def test_a_broker_that_throttles_is_left_alone() -> None:
+@jumping
+async def test_a_broker_that_throttles_is_left_alone() -> None:
     """From Metadata v6 on (KIP-219); another one is asked."""
-
-    async def main() -> None:
-        async with with_fake(brokers=2) as (table, fake):
-            table.want("t")
-            await settle()
-            fake.throttle("Metadata", 60)
+    async with with_fake(brokers=2) as (table, fake):
+        table.want("t")
+        await settle()
+        fake.throttle("Metadata", 60)
+        table.updater.schedule.request_update(["t"])
+        await asyncio.sleep(1)
+        (muted,) = (number for number in (1, 2) if table.cluster.node(number).is_muted)  # type: ignore[union-attr]
+        count = len(asked(fake))
+        for _ in range(10):
             table.updater.schedule.request_update(["t"])
-            await asyncio.sleep(1)
-            (muted,) = (number for number in (1, 2) if table.cluster.node(number).is_muted)  # type: ignore[union-attr]
-            count = len(asked(fake))
-            for _ in range(10):
-                table.updater.schedule.request_update(["t"])
-                await asyncio.sleep(2)
-            later = fake.requests("Metadata")[count:]
-            assert {request.broker for request in later} == {3 - muted}
-
-    run(main())
+            await asyncio.sleep(2)
+        later = fake.requests("Metadata")[count:]
+        assert {request.broker for request in later} == {3 - muted}
 
 
-def test_an_answer_with_far_too_many_brokers_is_refused() -> None:
+@jumping
+async def test_an_answer_with_far_too_many_brokers_is_refused() -> None:
     """Each would get a node. The next broker is asked, and the known ones stay."""
 
     def spoil(answer: Any) -> None:
         stranger = answer.brokers[0]
         answer.brokers = [message("Metadata.response.brokers", node_id=at, host=stranger.host, port=stranger.port) for at in range(10_001)]
 
-    async def main() -> None:
-        async with with_fake(brokers=2) as (table, fake):
-            fake.rewrite("Metadata", spoil)
-            table.want("t")
-            await settle()
-            assert table.names() == ["t"]
-            assert sorted(table.updater.view.brokers) == [node.broker.node_id for node in table.cluster.nodes] == [1, 2]
-
-    run(main())
+    async with with_fake(brokers=2) as (table, fake):
+        fake.rewrite("Metadata", spoil)
+        table.want("t")
+        await settle()
+        assert table.names() == ["t"]
+        assert sorted(table.updater.view.brokers) == [node.broker.node_id for node in table.cluster.nodes] == [1, 2]
 
 
-def test_an_old_broker_throttles_by_itself() -> None:
+@jumping
+async def test_an_old_broker_throttles_by_itself() -> None:
     """Before v6 it waited before it answered."""
-
-    async def main() -> None:
-        async with FakeCluster(memory=True, versions={"Metadata": (0, 5)}) as fake:
-            fake.throttle("Metadata", 60)
-            async with refreshing(fake.network, fake.bootstrap_servers) as table:
-                assert not any(node.is_muted for node in table.cluster.bootstrap)
-            await settle()
-
-    run(main())
+    async with FakeCluster(memory=True, versions={"Metadata": (0, 5)}) as fake:
+        fake.throttle("Metadata", 60)
+        async with refreshing(fake.network, fake.bootstrap_servers) as table:
+            assert not any(node.is_muted for node in table.cluster.bootstrap)
+        await settle()
 
 
 @pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
-def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, rebootstraps: bool) -> None:
+@jumping
+async def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, rebootstraps: bool) -> None:
     """Row 27, KIP-899: all known ones are gone, and the name stands for others by now. `none` goes on asking those that it knew."""
 
     class Names:
@@ -491,205 +434,175 @@ def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, reboots
         async def canonical_name(self, address: str) -> str:
             return address
 
-    async def main() -> None:
-        async with FakeCluster(memory=True) as fake:
-            broker, names = fake.brokers[1], Names()
-            fake.create_topic("t")
-            names.at, port = broker.host, broker.port
-            async with refreshing(fake.network, f"boot:{port}", resolver=names, rebootstraps=rebootstraps) as table:
-                table.want("t")
-                await settle()
-                await broker.stop()
-                names.at = "moved"
-                broker._listens_on = ("moved", port)
-                broker.advertise("moved", port)
-                table.updater.schedule.request_update(["t"])
-                await asyncio.sleep(5)
-                await broker.start()
-                count = len(asked(fake))
-                await asyncio.sleep(5)
-                assert (len(asked(fake)) > count) is rebootstraps
-                assert (table.updater.view.brokers[1].host == "moved") is rebootstraps
+    async with FakeCluster(memory=True) as fake:
+        broker, names = fake.brokers[1], Names()
+        fake.create_topic("t")
+        names.at, port = broker.host, broker.port
+        async with refreshing(fake.network, f"boot:{port}", resolver=names, rebootstraps=rebootstraps) as table:
+            table.want("t")
             await settle()
-
-    run(main())
+            await broker.stop()
+            names.at = "moved"
+            broker._listens_on = ("moved", port)
+            broker.advertise("moved", port)
+            table.updater.schedule.request_update(["t"])
+            await asyncio.sleep(5)
+            await broker.start()
+            count = len(asked(fake))
+            await asyncio.sleep(5)
+            assert (len(asked(fake)) > count) is rebootstraps
+            assert (table.updater.view.brokers[1].host == "moved") is rebootstraps
+        await settle()
 
 
 @pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
-def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool) -> None:
+@jumping
+async def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool) -> None:
     """KIP-1102: connections stand and nothing comes."""
-
-    async def main() -> None:
-        async with with_fake(recovery_time=100.0, request_timeout=10.0, rebootstraps=rebootstraps) as (table, fake):
-            table.want("t")
-            await settle()
-            first = table.cluster.bootstrap
-            hang = fake.hang("Metadata")
-            table.updater.schedule.request_update(["t"])
-            await asyncio.sleep(80)
-            assert table.cluster.bootstrap == first
-            await asyncio.sleep(50)
-            assert (table.cluster.bootstrap != first) is rebootstraps
-            assert (table.cluster.node(1) is None) is rebootstraps
-            hang.release()
-            await asyncio.sleep(30)
-            assert table.cluster.node(1) is not None
-            assert table.updater.schedule.trouble is None
-
-    run(main())
+    async with with_fake(recovery_time=100.0, request_timeout=10.0, rebootstraps=rebootstraps) as (table, fake):
+        table.want("t")
+        await settle()
+        first = table.cluster.bootstrap
+        hang = fake.hang("Metadata")
+        table.updater.schedule.request_update(["t"])
+        await asyncio.sleep(80)
+        assert table.cluster.bootstrap == first
+        await asyncio.sleep(50)
+        assert (table.cluster.bootstrap != first) is rebootstraps
+        assert (table.cluster.node(1) is None) is rebootstraps
+        hang.release()
+        await asyncio.sleep(30)
+        assert table.cluster.node(1) is not None
+        assert table.updater.schedule.trouble is None
 
 
-def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
+@jumping
+async def test_a_broker_may_ask_for_a_new_bootstrap() -> None:
     """REBOOTSTRAP_REQUIRED: at once, and not for ever if they all say so."""
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            table.want("t")
-            await settle()
-            first = table.cluster.bootstrap
-            fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=1)
-            began = now()
-            table.updater.schedule.request_update(["t"])
-            await asyncio.sleep(0.2)
-            assert table.cluster.bootstrap != first
-            assert table.updater.schedule.trouble is None
-            assert now() - began < 0.3
-            fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=None)
-            count = len(asked(fake))
-            table.updater.schedule.request_update(["t"])
-            await asyncio.sleep(10)
-            assert len(asked(fake)) - count < 60
-            assert "REBOOTSTRAP_REQUIRED" in str(table.updater.schedule.trouble)
-
-    run(main())
+    async with with_fake() as (table, fake):
+        table.want("t")
+        await settle()
+        first = table.cluster.bootstrap
+        fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=1)
+        began = now()
+        table.updater.schedule.request_update(["t"])
+        await asyncio.sleep(0.2)
+        assert table.cluster.bootstrap != first
+        assert table.updater.schedule.trouble is None
+        assert now() - began < 0.3
+        fake.rewrite("Metadata", lambda answer: setattr(answer, "error_code", 129), times=None)
+        count = len(asked(fake))
+        table.updater.schedule.request_update(["t"])
+        await asyncio.sleep(10)
+        assert len(asked(fake)) - count < 60
+        assert "REBOOTSTRAP_REQUIRED" in str(table.updater.schedule.trouble)
 
 
 @pytest.mark.parametrize("size", [1, 3000], ids=["small", "decoded in steps"])
-def test_an_answer_that_does_not_decode_ends_its_connection(size: int) -> None:
+@jumping
+async def test_an_answer_that_does_not_decode_ends_its_connection(size: int) -> None:
     """NET-17: the client cannot trust further answers of that connection. It asks again over another connection."""
-
-    async def main() -> None:
-        async with FakeCluster(memory=True) as fake:
-            fake.create_topic("t", partitions=size)
-            async with refreshing(fake.network, fake.bootstrap_servers) as table:
-                await settle()
-                fake.garbage("Metadata")
-                table.want("t")
-                await asyncio.sleep(1)
-                assert table.names() == ["t"]
-                before, after = (request.connection for request in fake.requests("Metadata")[-2:])
-                assert before != after
+    async with FakeCluster(memory=True) as fake:
+        fake.create_topic("t", partitions=size)
+        async with refreshing(fake.network, fake.bootstrap_servers) as table:
             await settle()
-            fake.assert_all_fired()
+            fake.garbage("Metadata")
+            table.want("t")
+            await asyncio.sleep(1)
+            assert table.names() == ["t"]
+            before, after = (request.connection for request in fake.requests("Metadata")[-2:])
+            assert before != after
+        await settle()
+        fake.assert_all_fired()
 
-    run(main())
 
-
-def test_an_answer_with_an_error_changes_nothing() -> None:
+@jumping
+async def test_an_answer_with_an_error_changes_nothing() -> None:
     """Metadata v13 has one for the whole."""
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            fake.rewrite("Metadata", lambda answer: (setattr(answer, "error_code", 31), answer.brokers.clear()), times=1)
-            table.want("t")
-            await asyncio.sleep(1)
-            assert table.names() == ["t"]
-            assert len(asked(fake)) == 3
-
-    run(main())
+    async with with_fake() as (table, fake):
+        fake.rewrite("Metadata", lambda answer: (setattr(answer, "error_code", 31), answer.brokers.clear()), times=1)
+        table.want("t")
+        await asyncio.sleep(1)
+        assert table.names() == ["t"]
+        assert len(asked(fake)) == 3
 
 
-def test_a_known_broker_of_another_cluster_is_not_believed() -> None:
+@jumping
+async def test_a_known_broker_of_another_cluster_is_not_believed() -> None:
     """The updater ignores the answer, because another cluster has that address by now. Records must not go to the wrong cluster."""
-
-    async def main() -> None:
-        async with with_fake(brokers=2) as (table, fake):
-            fake.rewrite("Metadata", lambda answer: setattr(answer, "cluster_id", "other"), times=1)
-            table.want("t")
-            await asyncio.sleep(1)
-            assert table.names() == ["t"]
-            assert table.updater.view.cluster_id == fake.cluster_id
-
-    run(main())
+    async with with_fake(brokers=2) as (table, fake):
+        fake.rewrite("Metadata", lambda answer: setattr(answer, "cluster_id", "other"), times=1)
+        table.want("t")
+        await asyncio.sleep(1)
+        assert table.names() == ["t"]
+        assert table.updater.view.cluster_id == fake.cluster_id
 
 
-def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pytest.LogCaptureFixture) -> None:
+@jumping
+async def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pytest.LogCaptureFixture) -> None:
     """The updater follows the bootstrap address to the other cluster, as for a fail-over.
 
     It asks there for all topics in use, and logs a warning.
     """
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            table.want("t")
-            await settle()
-            fake.cluster_id = "other"
-            table.cluster.rebootstrap()
-            fake.create_topic("u")
-            table.want("u")
-            await asyncio.sleep(1)
-            assert table.updater.view.cluster_id == "other"
-            assert sorted(table.updater.view.topics) == ["t", "u"]
-            assert [record.levelno for record in caplog.records] == [logging.WARNING]
-            assert "belongs to cluster 'other'" in caplog.text
-
-    run(main())
+    async with with_fake() as (table, fake):
+        table.want("t")
+        await settle()
+        fake.cluster_id = "other"
+        table.cluster.rebootstrap()
+        fake.create_topic("u")
+        table.want("u")
+        await asyncio.sleep(1)
+        assert table.updater.view.cluster_id == "other"
+        assert sorted(table.updater.view.topics) == ["t", "u"]
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
+        assert "belongs to cluster 'other'" in caplog.text
 
 
 # The contents of requests and answers
 
 
 @pytest.mark.parametrize("auto_create", [True, False])
-def test_topics_are_made_only_if_it_is_allowed(*, auto_create: bool) -> None:
+@jumping
+async def test_topics_are_made_only_if_it_is_allowed(*, auto_create: bool) -> None:
     """`allow_auto_create_topics`."""
-
-    async def main() -> None:
-        async with FakeCluster(memory=True, auto_create=True) as fake:
-            async with refreshing(fake.network, fake.bootstrap_servers, auto_create=auto_create) as table:
-                table.want("made")
-                await asyncio.sleep(1)
-                assert ("made" in [topic.name for topic in fake.topics]) is auto_create
-                assert ([topic.error is None for topic in table.told][-1]) is auto_create
-            await settle()
-
-    run(main())
+    async with FakeCluster(memory=True, auto_create=True) as fake:
+        async with refreshing(fake.network, fake.bootstrap_servers, auto_create=auto_create) as table:
+            table.want("made")
+            await asyncio.sleep(1)
+            assert ("made" in [topic.name for topic in fake.topics]) is auto_create
+            assert ([topic.error is None for topic in table.told][-1]) is auto_create
+        await settle()
 
 
-def test_a_broker_that_cannot_be_forbidden_to_make_topics() -> None:
+@jumping
+async def test_a_broker_that_cannot_be_forbidden_to_make_topics() -> None:
     """Before Metadata v4: it is not asked, and the error says what to do."""
-
-    async def main() -> None:
-        async with FakeCluster(memory=True, versions={"Metadata": (0, 3)}) as fake:
-            table = Table(fake.network, fake.bootstrap_servers, auto_create=False)
-            with pytest.raises(BootstrapFailed, match="allow_auto_create_topics must be true"):
-                await table.updater.bootstrap(1)
-            table.cluster.close(now=True)
-            await table.tasks.end()
-            await settle()
-            assert fake.requests("Metadata") == []
-
-    run(main())
+    async with FakeCluster(memory=True, versions={"Metadata": (0, 3)}) as fake:
+        table = Table(fake.network, fake.bootstrap_servers, auto_create=False)
+        with pytest.raises(BootstrapFailed, match="allow_auto_create_topics must be true"):
+            await table.updater.bootstrap(1)
+        table.cluster.close(now=True)
+        await table.tasks.end()
+        await settle()
+        assert fake.requests("Metadata") == []
 
 
-def test_a_hint_is_followed_without_a_request() -> None:
+@jumping
+async def test_a_hint_is_followed_without_a_request() -> None:
     """KIP-951: the view, the nodes and the topic's owner know it."""
-
-    async def main() -> None:
-        async with with_fake() as (table, fake):
-            table.want("t")
-            await settle()
-            table.told.clear()
-            endpoints = [message("Produce.response.node_endpoints", node_id=7, host="seven", port=7)]
-            assert table.updater.hint("t", 1, 7, 5, endpoints)
-            assert [partition.leader for partition in table.told[0].partitions] == [1, 7]
-            assert table.cluster.node(7).where == "seven:7"  # type: ignore[union-attr]
-            assert not table.updater.hint("t", 1, 1, 5)
-            assert not table.updater.hint("other", 0, 1, 5)
-            await asyncio.sleep(10)
-            assert asked(fake) == [[], ["t"]]
-            assert len(table.told) == 1
-
-    run(main())
+    async with with_fake() as (table, fake):
+        table.want("t")
+        await settle()
+        table.told.clear()
+        endpoints = [message("Produce.response.node_endpoints", node_id=7, host="seven", port=7)]
+        assert table.updater.hint("t", 1, 7, 5, endpoints)
+        assert [partition.leader for partition in table.told[0].partitions] == [1, 7]
+        assert table.cluster.node(7).where == "seven:7"  # type: ignore[union-attr]
+        assert not table.updater.hint("t", 1, 1, 5)
+        assert not table.updater.hint("other", 0, 1, 5)
+        await asyncio.sleep(10)
+        assert asked(fake) == [[], ["t"]]
+        assert len(table.told) == 1
 
 
 @contextlib.asynccontextmanager
@@ -708,34 +621,28 @@ async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> As
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["installed", "merged"])
-def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.MonkeyPatch, *, is_told: bool) -> None:
+@jumping
+async def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.MonkeyPatch, *, is_told: bool) -> None:
     """The hint is newer than the answer, and holds in the end. The updater applies it once, after the topic has been applied."""
-
-    async def main() -> None:
-        async with taking(monkeypatch, is_told=is_told) as table:
-            assert len(table.told) == is_told
-            assert table.updater.hint("t", 7, 1, 9)
-            assert not table.updater.hint("other", 0, 1, 9)
-            assert len(table.told) == is_told
-            await until(lambda: not table.steps)
-            assert [topic.partitions[7].epoch for topic in table.told] == [0, 9]
-            assert table.updater.hint("t", 7, 1, 10)
-            assert table.told[-1].partitions[7].epoch == 10
-
-    run(main())
+    async with taking(monkeypatch, is_told=is_told) as table:
+        assert len(table.told) == is_told
+        assert table.updater.hint("t", 7, 1, 9)
+        assert not table.updater.hint("other", 0, 1, 9)
+        assert len(table.told) == is_told
+        await until(lambda: not table.steps)
+        assert [topic.partitions[7].epoch for topic in table.told] == [0, 9]
+        assert table.updater.hint("t", 7, 1, 10)
+        assert table.told[-1].partitions[7].epoch == 10
 
 
-def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+@jumping
+async def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller of `hint` got True and sends no request. So the updater must ask for the topic itself."""
-
-    async def main() -> None:
-        async with taking(monkeypatch) as table:
-            assert table.updater.hint("t", 7, 77, 9)
-            await until(lambda: not table.steps)
-            assert len(table.told) == 1
-            assert list(table.updater.schedule._changed) == ["t"]
-
-    run(main())
+    async with taking(monkeypatch) as table:
+        assert table.updater.hint("t", 7, 77, 9)
+        await until(lambda: not table.steps)
+        assert len(table.told) == 1
+        assert list(table.updater.schedule._changed) == ["t"]
 
 
 def test_a_large_answer_never_holds_the_loop() -> None:

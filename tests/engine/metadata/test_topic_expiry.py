@@ -10,7 +10,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 from aioproducer.core.sequence_numbers import LAST_EPOCH, SequenceNumbers
@@ -29,10 +29,6 @@ IDLE = 5.0
 OPTIONS: dict[str, Any] = {"metadata_max_idle_ms": IDLE * 1000}
 TURNS = RoundRobinPartitioner()
 OF_A_TOPIC = (ProducerBatch, PartitionQueue, WaitQueue, SequenceNumbers, KeyPlacement, TopicRouting)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def known(producer: Producer[Any, Any]) -> list[str]:

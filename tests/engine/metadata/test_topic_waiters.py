@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from whole import jumping, running, turns
+from whole import jumping, now, running, turns
 
 from aioproducer import Producer
 from aioproducer.errors import BrokerError, MetadataTimeout
 from aioproducer.testing import FakeCluster
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @jumping
@@ -203,7 +199,7 @@ async def test_a_topic_made_anew_with_fewer_partitions_holds_up_no_one() -> None
         cluster.create_topic("orders")
         await asyncio.sleep(2)
         hang.release()
-        with pytest.raises(MetadataTimeout, match="has 1 partitions, and partition 1 did not come"):
+        with pytest.raises(MetadataTimeout, match="has 1 partition, and partition 1 did not come"):
             await gone
         await (await behind)
         await asyncio.gather(*tasks)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from aioproducer.errors import KafkaError
 
+pytestmark = pytest.mark.asyncio
+
 NOW = 1_700_000_000_000
 VALUE = b"".join(b"%d," % (number * number % 9973) for number in range(400))
 QUICK = [
@@ -62,7 +64,6 @@ def made(
 
 
 @pytest.mark.parametrize(("codec", "level"), QUICK)
-@pytest.mark.asyncio
 async def test_a_quick_level_compresses_at_once(codec: Compression, level: int | None) -> None:
     """Before `encode` returns; the header of before is void."""
     one, done = batch(), []
@@ -73,7 +74,6 @@ async def test_a_quick_level_compresses_at_once(codec: Compression, level: int |
 
 
 @pytest.mark.parametrize(("codec", "level"), HARD)
-@pytest.mark.asyncio
 async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: int) -> None:
     """However small the batch: such a level may need milliseconds to begin with."""
     one, done = batch(), asyncio.Event()
@@ -90,7 +90,6 @@ async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: 
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-@pytest.mark.asyncio
 async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_than_one_may(codec: Compression) -> None:
     """The compressor encodes no more for five brokers in one event-loop iteration than for one.
 
@@ -113,7 +112,6 @@ async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_tha
     await asyncio.wait([worker])
 
 
-@pytest.mark.asyncio
 async def test_slices_are_encoded_by_the_loop_in_order() -> None:
     """The loop encodes in slices over several event-loop iterations, without a thread.
 
@@ -138,7 +136,6 @@ async def test_slices_are_encoded_by_the_loop_in_order() -> None:
     await asyncio.wait([worker])
 
 
-@pytest.mark.asyncio
 async def test_what_is_encoded_already_is_left_alone() -> None:
     """A retry sends the same bytes; without a codec there is nothing to do."""
     for codec in (Compression.NONE, Compression.LZ4):
@@ -150,7 +147,6 @@ async def test_what_is_encoded_already_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 200_000])
-@pytest.mark.asyncio
 async def test_what_a_format_cannot_hold_is_refused_before_the_others_go(size: int) -> None:
     """At once and from the thread; the batch beside it is encoded."""
     bad, good = batch(b"v" * size, [("h", b"1")]), batch(b"v" * size)
@@ -168,7 +164,6 @@ async def test_what_a_format_cannot_hold_is_refused_before_the_others_go(size: i
     await asyncio.wait([worker])
 
 
-@pytest.mark.asyncio
 async def test_a_batch_that_ended_meanwhile_is_left_alone() -> None:
     """It expired while the thread was at it: neither encoded nor refused."""
     one = batch(b"v" * 200_000, [("h", b"1")])
@@ -183,7 +178,6 @@ async def test_a_batch_that_ended_meanwhile_is_left_alone() -> None:
     await asyncio.wait([worker])
 
 
-@pytest.mark.asyncio
 async def test_how_far_batches_compress_is_remembered() -> None:
     """By topic, for the next batches."""
     ratios = CompressionRatios()

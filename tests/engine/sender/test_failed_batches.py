@@ -144,7 +144,7 @@ async def test_bytes_that_do_not_decode_are_logged(caplog: pytest.LogCaptureFixt
     await handing.batches.handed_out_at_stop(5)
     assert [[record.value for record in records] for records in calls] == [[b"2"]]
     (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert "could not take 1 records of orders-0" in line.getMessage()
+    assert "could not take 1 record of orders-0" in line.getMessage()
 
 
 @pytest.mark.asyncio
@@ -164,5 +164,5 @@ async def test_a_fork_is_silent() -> None:
 def test_a_failed_record_does_not_show_its_bytes() -> None:
     """`repr` shows no bytes of a record; the arguments of `send` are its first fields."""
     record = FailedRecord("orders", b"canary", b"canary", 3, 7, (("name", b"canary"),), Persisted.MAYBE)
-    assert repr(record) == "<FailedRecord for orders-3 of 7, persisted=maybe: 1 headers>"
+    assert repr(record) == "<FailedRecord for orders-3 of 7, persisted=maybe: 1 header>"
     assert record[:6] == ("orders", b"canary", b"canary", 3, 7, (("name", b"canary"),))

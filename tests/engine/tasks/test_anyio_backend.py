@@ -1,4 +1,4 @@
-"""What the first producer does where anyio's backend cannot be imported."""
+"""Tests of the first producer of a process that cannot import anyio's backend."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ import pytest
 
 from aioproducer.engine.tasks.supervisor import Supervisor
 
+pytestmark = pytest.mark.asyncio
+
 
 async def for_ever() -> None:
     await asyncio.Event().wait()
@@ -17,7 +19,6 @@ async def crash() -> None:
     raise ZeroDivisionError
 
 
-@pytest.mark.asyncio
 async def test_stop_ends_every_task_quietly() -> None:
     """Nothing is a crash; `ended` may be awaited before, after, and twice."""
     crashes: list[BaseException] = []
@@ -38,7 +39,6 @@ async def test_stop_ends_every_task_quietly() -> None:
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.asyncio
 async def test_a_task_that_ends_by_itself_is_no_crash() -> None:
     """The others go on."""
     crashes: list[BaseException] = []
@@ -54,7 +54,6 @@ async def test_a_task_that_ends_by_itself_is_no_crash() -> None:
 
 
 @pytest.mark.parametrize("how", ["crash", "cancelled child", "cancelled supervisor"])
-@pytest.mark.asyncio
 async def test_a_crash_is_told_once_when_the_others_are_gone(how: str) -> None:
     """By an exception, or cancelled from outside."""
     before = asyncio.all_tasks()
@@ -75,7 +74,6 @@ async def test_a_crash_is_told_once_when_the_others_are_gone(how: str) -> None:
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.asyncio
 async def test_what_is_spawned_while_all_tasks_are_cancelled_from_outside_is_dropped() -> None:
     """As when `asyncio.run` ends: the end of one task begins another one, which has no group any more. No warning is left."""
     told = asyncio.get_running_loop().create_future()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import run, settle
+from jumping import jumping, run, settle
 from nodes import Tasks, now
 from scripted import settings
 
@@ -62,19 +62,16 @@ async def asking(*faults: Any, brokers: int = 1, **options: Any) -> AsyncIterato
         await settle()
 
 
-def test_an_id_is_asked_for_once() -> None:
+@jumping
+async def test_an_id_is_asked_for_once() -> None:
     """And once more when it is lost."""
-
-    async def main() -> None:
-        async with asking() as (asker, fake):
-            await asker.ids.first(10)
-            assert asker.ids.trouble is None
-            assert len(fake.requests("InitProducerId")) == len(asker.granted) == 1
-            asker.is_needed.set()
-            await settle()
-            assert len(fake.requests("InitProducerId")) == len({each.producer_id for each in asker.granted}) == 2
-
-    run(main())
+    async with asking() as (asker, fake):
+        await asker.ids.first(10)
+        assert asker.ids.trouble is None
+        assert len(fake.requests("InitProducerId")) == len(asker.granted) == 1
+        asker.is_needed.set()
+        await settle()
+        assert len(fake.requests("InitProducerId")) == len({each.producer_id for each in asker.granted}) == 2
 
 
 def test_a_broker_that_has_no_id_yet_is_asked_again() -> None:
@@ -92,69 +89,57 @@ def test_a_broker_that_has_no_id_yet_is_asked_again() -> None:
     assert run(main(20)) == pytest.approx(0.5, abs=0.05)
 
 
-def test_an_id_that_is_refused_fails_what_waits_until_the_next_batch() -> None:
+@jumping
+async def test_an_id_that_is_refused_fails_what_waits_until_the_next_batch() -> None:
     """The error says what to grant. An administrator may have done so by the next batch."""
-
-    async def main() -> None:
-        async with asking(("CLUSTER_AUTHORIZATION_FAILED", 1)) as (asker, fake):
-            with pytest.raises(BootstrapFailed, match="Grant it IdempotentWrite"):
-                await asker.ids.first(10)
-            assert asker.failed == [asker.ids.trouble]
-            await asyncio.sleep(60)
-            assert len(fake.requests("InitProducerId")) == 1
-            asker.is_needed.set()
-            await settle()
-            assert (len(asker.granted), asker.ids.trouble, asker.is_needed.is_set()) == (1, None, False)
-
-    run(main())
+    async with asking(("CLUSTER_AUTHORIZATION_FAILED", 1)) as (asker, fake):
+        with pytest.raises(BootstrapFailed, match="Grant it IdempotentWrite"):
+            await asker.ids.first(10)
+        assert asker.failed == [asker.ids.trouble]
+        await asyncio.sleep(60)
+        assert len(fake.requests("InitProducerId")) == 1
+        asker.is_needed.set()
+        await settle()
+        assert (len(asker.granted), asker.ids.trouble, asker.is_needed.is_set()) == (1, None, False)
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-2, 12), (0, -1), (-(2**63), -(2**15))])
-def test_an_id_that_no_broker_may_grant_is_asked_for_again(producer_id: int, epoch: int) -> None:
+@jumping
+async def test_an_id_that_no_broker_may_grant_is_asked_for_again(producer_id: int, epoch: int) -> None:
     """A broker takes batches with a negative producer id for those of a producer without idempotence, and appends each copy."""
 
     def spoil(answer: Any) -> None:
         answer.producer_id, answer.producer_epoch = producer_id, epoch
 
-    async def main() -> None:
-        async with asking() as (asker, fake):
-            fake.rewrite("InitProducerId", spoil)
-            await asyncio.sleep(1)
-            assert [each.is_granted for each in asker.granted] == [True]
-            assert len(fake.requests("InitProducerId")) == 2
-
-    run(main())
+    async with asking() as (asker, fake):
+        fake.rewrite("InitProducerId", spoil)
+        await asyncio.sleep(1)
+        assert [each.is_granted for each in asker.granted] == [True]
+        assert len(fake.requests("InitProducerId")) == 2
 
 
-def test_the_next_broker_is_asked_where_one_cannot_be_reached() -> None:
-    async def main() -> None:
-        async with asking(brokers=2) as (asker, fake):
-            await fake.brokers[1].stop()
-            await asker.ids.first(10)
-            assert [request.broker for request in fake.requests("InitProducerId")] == [2]
-
-    run(main())
+@jumping
+async def test_the_next_broker_is_asked_where_one_cannot_be_reached() -> None:
+    async with asking(brokers=2) as (asker, fake):
+        await fake.brokers[1].stop()
+        await asker.ids.first(10)
+        assert [request.broker for request in fake.requests("InitProducerId")] == [2]
 
 
-def test_without_a_broker_a_start_goes_on_in_time() -> None:
+@jumping
+async def test_without_a_broker_a_start_goes_on_in_time() -> None:
     """An id is still asked for, with ever longer pauses."""
-
-    async def main() -> None:
-        async with asking() as (asker, fake):
-            await fake.brokers[1].stop()
-            began = now()
-            await asker.ids.first(3)
-            assert now() - began <= 3
-            assert asker.failed == asker.granted == []
-
-    run(main())
+    async with asking() as (asker, fake):
+        await fake.brokers[1].stop()
+        began = now()
+        await asker.ids.first(3)
+        assert now() - began <= 3
+        assert asker.failed == asker.granted == []
 
 
-def test_a_broker_that_knows_no_producer_ids_is_gone_without() -> None:
-    async def main() -> None:
-        async with asking(version="0.10.2") as (asker, fake):
-            await asker.ids.first(10)
-            assert asker.went_without == [fake.bootstrap_servers]
-            assert asker.granted == []
-
-    run(main())
+@jumping
+async def test_a_broker_that_knows_no_producer_ids_is_gone_without() -> None:
+    async with asking(version="0.10.2") as (asker, fake):
+        await asker.ids.first(10)
+        assert asker.went_without == [fake.bootstrap_servers]
+        assert asker.granted == []

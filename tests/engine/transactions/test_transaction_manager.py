@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jumping import run, settle
+from jumping import jumping, run, settle
 from nodes import now
 
 from aioproducer.config import ProducerConfig
@@ -146,43 +146,37 @@ async def test_the_end_of_the_producer_ends_every_wait(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_a_partition_is_held_until_the_transaction_has_it(level: int) -> None:
+@jumping
+async def test_a_partition_is_held_until_the_transaction_has_it(level: int) -> None:
     """Its first batch asks for that; in version 2 the Produce request adds it."""
-
-    async def main() -> None:
-        stage = Stage(level=level)
-        stage.grant()
-        await stage.manager.begin()
-        stage.append.place()
-        queue = stage.append.routing.queues[0]
-        assert queue.is_held is (level == 1)
-        if level == 1:
-            stage.manager.transaction.pending.clear()
-            stage.manager._move()
-        assert not queue.is_held
-        assert len(stage.append.sent()) == 1
-
-    run(main())
+    stage = Stage(level=level)
+    stage.grant()
+    await stage.manager.begin()
+    stage.append.place()
+    queue = stage.append.routing.queues[0]
+    assert queue.is_held is (level == 1)
+    if level == 1:
+        stage.manager.transaction.pending.clear()
+        stage.manager._move()
+    assert not queue.is_held
+    assert len(stage.append.sent()) == 1
 
 
 @pytest.mark.parametrize(
     ("error", "fails"),
     [(RecordTooLarge("it is"), True), (broker_error("TOPIC_AUTHORIZATION_FAILED"), True), (UsageError("no topic"), False), (None, False)],
 )
-def test_a_refused_record_that_is_missing_fails_its_transaction(error: Any, fails: bool) -> None:
+@jumping
+async def test_a_refused_record_that_is_missing_fails_its_transaction(error: Any, fails: bool) -> None:
     """A mistake of the caller's does not: it was told."""
-
-    async def main() -> None:
-        stage = Stage()
-        stage.grant()
-        await stage.manager.begin()
-        stage.path.fast = {"orders": stage.append.routing}
-        stage.gate.on_refused("orders", error)
-        assert stage.manager.transaction.state is (State.ABORTABLE_ERROR if fails else State.IN_TRANSACTION)
-        assert stage.gate.is_open is not fails
-        assert bool(stage.path.fast) is not fails, "the fast path is closed at once"
-
-    run(main())
+    stage = Stage()
+    stage.grant()
+    await stage.manager.begin()
+    stage.path.fast = {"orders": stage.append.routing}
+    stage.gate.on_refused("orders", error)
+    assert stage.manager.transaction.state is (State.ABORTABLE_ERROR if fails else State.IN_TRANSACTION)
+    assert stage.gate.is_open is not fails
+    assert bool(stage.path.fast) is not fails, "the fast path is closed at once"
 
 
 @staged

@@ -1,4 +1,4 @@
-"""How late a heartbeat is beside 1,000,000 tight keyed sends whose deliveries are kept, on one real Kafka that is warm.
+"""Measures how late a heartbeat is beside 1,000,000 tight keyed sends with kept deliveries, on one real Kafka that is warm.
 
     python -m tests.tools.benchmarks.heartbeat [--records 1000000] [--runs 5] [--compression zstd] [--json PATH]
 

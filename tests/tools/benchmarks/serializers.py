@@ -1,4 +1,4 @@
-"""What a serializer, a topic handle, an interceptor or a partitioner adds to a send: CPU of the sends alone, on both builds.
+"""Measures what a serializer, a topic handle, an interceptor or a partitioner adds to a send: CPU of the sends alone, on both builds.
 
     python -m tests.tools.benchmarks.serializers [--bursts 400]
 

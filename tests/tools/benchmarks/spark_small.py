@@ -1,4 +1,4 @@
-"""What a small micro-batch takes with each sink: 60,000 rows in 40 of them, each query in a process of its own."""
+"""Measures small micro-batches with each sink: 60,000 rows in 40 of them, each query in a process of its own."""
 
 from __future__ import annotations
 

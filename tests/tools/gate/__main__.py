@@ -1,4 +1,4 @@
-"""What a record costs in this tree, over what it costs in the one that it goes into: in instructions, which no other process disturbs.
+"""Compares the instructions of a record in this tree with those in the tree that it goes into. No other process disturbs that count.
 
     python -m tests.tools.gate [--base COMMIT] [--limit 1.03] [--records 5000] [--singles 200]
 

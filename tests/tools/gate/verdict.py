@@ -1,4 +1,4 @@
-"""What the counts say: rows of a table, and whether any is beyond the limit. Knows nothing of where they come from."""
+"""Judges the counts: makes the rows of a table, and says whether any is beyond the limit."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-clock-is-asked-after-a-whole-go",
         "engine/append/loop_budget.py",
-        "_FIRST: Final = 16 ",
-        "_FIRST: Final = 512 ",
+        "_FIRST: Final = 16\n",
+        "_FIRST: Final = 512\n",
         ("tests/scenarios/test_busy_loops.py",),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""What a seed chooses: the batches, how each run spreads their rows over tasks, and what goes wrong in it."""
+"""Draws from a seed the batches, the way in which each run spreads their rows over tasks, and its faults."""
 
 from __future__ import annotations
 

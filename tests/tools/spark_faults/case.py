@@ -1,4 +1,4 @@
-"""What a case is, and what it came to."""
+"""Holds a case, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the workers of a long query grow: memory, threads and sockets by fifths of its micro-batches.
+"""Measures whether the workers of a long query grow: memory, threads and sockets by fifths of its micro-batches.
 
     python -m tests.tools.spark_faults leak [--batches 500] [--delivery exactly_once] [--json PATH]
 
