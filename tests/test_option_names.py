@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pathlib
+import re
 from typing import Any
 
 import confluent_kafka
@@ -132,7 +133,7 @@ def test_what_is_not_here_says_why(why: str, patterns: tuple[str, ...]) -> None:
         assert str(caught.value).startswith(f"{name!r} has no place here: ")
         with pytest.raises(ConfigError, match="has no place here: "):
             ProducerConfig.of(None, {name.replace(".", "_"): "x"})
-    assert len(why) > 15
+    assert re.search(r"\b(leave it out|give|ask|use|await)\b", why), "it says what to do"
 
 
 @pytest.mark.parametrize(
