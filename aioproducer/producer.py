@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
@@ -144,8 +144,8 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         self._chance = chance or random_number
         self._wall_clock = wall_clock
         self._fast_path = closed_path(self.config)
-        # If False, `send_and_wait` calls the `send` of the subclass.
-        self._is_send_ours = type(self).send is Producer.send
+        # If False, `send_and_wait` calls the `send` of the subclass, or the one that replaced `Producer.send`.
+        self._is_send_ours = type(self).send is _OURS["send"]
         if not self._is_send_ours:
             _warn_of_other_ways_in(type(self))
         self._engine: Runtime | None = None
@@ -219,10 +219,10 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         Args:
             topic: the topic of the record.
             value: bytes, or a value for `value_serializer`; None is a tombstone.
-            key: bytes, or a key for `key_serializer`; records of one key go to one partition (murmur2, as in every Kafka client).
+            key: bytes, or a key for `key_serializer`; records of one key go to one partition (murmur2, as in Java; librdkafka's default is CRC-32).
             partition: an explicit partition; it takes precedence over the key.
             timestamp_ms: the record's time, in ms since the epoch, or a datetime with a time zone; None: now.
-            headers: pairs of a string and bytes, a string or None; keys may repeat, order is kept. Or a mapping of them. A string is UTF-8.
+            headers: pairs of a string and bytes, a string (UTF-8) or None; keys may repeat, order is kept. Or a mapping of them, or None.
 
         Raises:
             UsageError: not bytes and no serializer, a bad partition, timestamp or header, or a closed producer.
@@ -303,7 +303,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             `Deliveries.of(error)` returns their deliveries. The call may have read one chunk more from an iterator.
         Cancellation: the same, with CancelledError.
         """
-        return await self._running().send_many(topic, records, partial(Producer.send, self), None)
+        return await self._running().send_many(topic, records, partial(_OURS["send"], self), None)
 
     async def send_columns(
         self,
@@ -354,7 +354,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         `send`, and as slowly: with interceptors, with a partitioner of your own, with keys or `partitions` and more than 256 partitions of
         the topic, and while a circuit breaker sends keys to other partitions.
         """
-        send = partial(Producer.send, self)
+        send = partial(_OURS["send"], self)
         return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, headers, partitions, send)
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
@@ -532,12 +532,17 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             engine.shutdown.drop(self.config.close_timeout_ms / 1000)
 
 
+# The calls as they are defined above: a program may replace those of the class, as instrumentations do with `send`.
+_OURS: Final[Mapping[str, Any]] = {name: getattr(Producer, name) for name in ("send", *_OTHER_WAYS_IN)}
+
+
 def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:
-    """Warn about a subclass that overrides `send`, and not all of `_OTHER_WAYS_IN`: the records of those bypass its `send`."""
-    left = [name for name in _OTHER_WAYS_IN if getattr(kind, name) is getattr(Producer, name)]
+    """Warn about a class that overrides `send`, and not all of `_OTHER_WAYS_IN`: the records of those bypass its `send`."""
+    left = [name for name in _OTHER_WAYS_IN if getattr(kind, name) is _OURS[name]]
     if left:
+        did = "'s send was replaced" if kind is Producer else " overrides send"
         warnings.warn(
-            f"{kind.__qualname__} overrides send: records of {', '.join(left)} do not go through that. Give interceptors=, value_serializer= or "
+            f"{kind.__qualname__}{did}: records of {', '.join(left)} do not go through that. Give interceptors=, value_serializer= or "
             "key_serializer= instead, which see every record of every way in",
             UserWarning,
             stacklevel=3,
