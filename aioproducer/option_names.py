@@ -314,7 +314,8 @@ def _place_partitioner(options: dict[str, Any]) -> None:
     if isinstance(word, str) and "." not in word:
         if word not in _PARTITIONERS:
             raise ConfigError(
-                f"partitioner={word!r}: of librdkafka's only {', '.join(_PARTITIONERS)} is here. Give a function, or leave it out"
+                f"partitioner={word!r}: of librdkafka's only {', '.join(_PARTITIONERS)} is here. Give a function that chooses as it did: "
+                "without one, keys go to other partitions than before"
             )
         options["partitioner"] = _PARTITIONERS[word]
 
