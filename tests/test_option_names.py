@@ -322,7 +322,9 @@ def test_a_level_without_a_codec_that_has_levels(options: dict[str, Any]) -> Non
 @pytest.mark.parametrize("word", ["consistent_random", "random", "fnv1a", "Murmur2_random"])
 def test_a_partitioner_that_is_not_here(word: str) -> None:
     """Its keys would go elsewhere than before: that must not pass in silence."""
-    with pytest.raises(ConfigError, match=f"partitioner='{word}': of librdkafka's only murmur2_random is here. Give a function that chooses as it did"):
+    with pytest.raises(
+        ConfigError, match=f"partitioner='{word}': of librdkafka's only murmur2_random is here. Give a function that chooses as it did"
+    ):
         made(partitioner=word)
 
 
