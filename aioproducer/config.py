@@ -339,7 +339,7 @@ class ProducerConfig(SecureOptions):
     def _move(self, name: str, value: float, why: str) -> None:
         if isinstance(getattr(self, name), Yielding) and getattr(self, name) != value:
             object.__setattr__(self, name, Yielding(value))
-            _log.warning("%s is %g, as %s. Give both to choose it.", name, value, why)
+            _log.warning("%s is %.15g, as %s. Give %s, too, to choose it.", name, value, why, name)
 
     @property
     def fixed_linger_ms(self) -> float:
@@ -385,13 +385,13 @@ class ProducerConfig(SecureOptions):
     def _check_times(self) -> None:
         if self.delivery_timeout_ms < self._least_delivery_ms:
             raise ConfigError(
-                f"delivery_timeout_ms={self.delivery_timeout_ms:g} is below linger_ms + request_timeout_ms = "
-                f"{self._least_delivery_ms:g}: a record would fail before its first request may. Raise it, or lower the others."
+                f"delivery_timeout_ms={self.delivery_timeout_ms:.15g} is below linger_ms + request_timeout_ms = "
+                f"{self._least_delivery_ms:.15g}: a record would fail before its first request may. Raise it, or lower the others."
             )
         for first, longest in _PAIRS:
             if getattr(self, first) > getattr(self, longest):
                 raise ConfigError(
-                    f"{first}={getattr(self, first):g} is above {longest}={getattr(self, longest):g}, to which it grows. "
+                    f"{first}={getattr(self, first):.15g} is above {longest}={getattr(self, longest):.15g}, to which it grows. "
                     "Raise the one, or lower the other."
                 )
 

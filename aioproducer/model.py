@@ -42,8 +42,8 @@ PartitionNumber: TypeAlias = SupportsIndex
 TimestampMs: TypeAlias = SupportsIndex | datetime
 Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = Sequence[Header]
-# Headers as `send` takes them; a string is UTF-8. Interceptors and serializers get them as `Headers`.
-HeadersLike: TypeAlias = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
+# Headers as `send` takes them; a string is UTF-8, None is no headers. Interceptors and serializers get them as `Headers`.
+HeadersLike: TypeAlias = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None] | None
 # A record may be sent wherever one of a more general type may. Without a key it fits any type of keys, and an annotation `Record` alone is one of
 # any record (PEP 696).
 if typing.TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Record(typing.NamedTuple, Generic[K_co, V_co]):
         """Return a text without the key, the value and the header values."""
         where = "" if self.partition is None else f" for partition {self.partition}"
         when = "" if self.timestamp_ms is None else f" of {self.timestamp_ms}"
-        return f"<Record{where}{when}: {counted(len(self.headers), 'header')}>"
+        return f"<Record{where}{when}: {counted(len(self.headers or ()), 'header')}>"
 
 
 class ProducerRecord(NamedTuple):
@@ -219,7 +219,7 @@ class ProducerRecord(NamedTuple):
     def __repr__(self) -> str:
         """Return a text without the key, the value and the header values."""
         where = "" if self.partition is None else f", partition {self.partition}"
-        return f"<ProducerRecord for {self.topic}{where}: {counted(len(self.headers), 'header')}>"
+        return f"<ProducerRecord for {self.topic}{where}: {counted(len(self.headers or ()), 'header')}>"
 
 
 class RecordMetadata(NamedTuple):

@@ -130,7 +130,10 @@ def number(low: int, high: int | None = None, *, unit: str = "", none: tuple[int
     def read(name: str, value: Any) -> Any:
         if isinstance(value, Yielding):
             return value
-        given = parse(name, value)
+        try:
+            given = parse(name, value)
+        except ConfigError as bad:
+            raise ConfigError(f"{bad}{besides}") from None
         if given in none:
             return none[0]
         if given < low or (high is not None and given > high):

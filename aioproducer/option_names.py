@@ -25,7 +25,7 @@ __all__ = ["NOT_HERE", "hide_secrets", "keyword_options", "known_name", "options
 # librdkafka has one level option for all codecs.
 _LEVEL: Final = "compression.level"
 _LEVELS: Final = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
-# Java's first partitioner. It hashes keys as all clients do, and sends records without a key to a sticky partition. That is the default
+# Java's first partitioner. It hashes keys by murmur2, and sends records without a key to a sticky partition. That is the default
 # here.
 _PARTITIONERS: Final = {"murmur2_random": None}
 
@@ -49,7 +49,10 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "auto.include.jmx.reporter",
         ),
     ),
-    ("Kafka 4.4 has it: here names are resolved by `start`, again and again within max_block_ms", ("bootstrap.resolve.timeout.ms",)),
+    (
+        "Kafka 4.4 has it: here names are resolved by `start`, again and again within max_block_ms; leave it out",
+        ("bootstrap.resolve.timeout.ms",),
+    ),
     ("Kafka 4.4 has it; leave it out", ("metadata.cluster.check.enable",)),
     ("here memory is always taken by need; leave it out", ("buffer.memory.allocation.strategy",)),
     (
@@ -101,8 +104,8 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("a batch takes memory by need, and no first size (KIP-782) is needed; leave it out", ("batch.initial.size",)),
     ("this client tells brokers no metrics (KIP-714); leave it out", ("enable.metrics.push",)),
-    ("memory is bounded in bytes, by buffer_memory", ("queue.buffering.max.messages", "queued.max.messages.kbytes")),
-    ("batches are bounded in bytes, by batch_size", ("batch.num.messages",)),
+    ("memory is bounded in bytes, by buffer_memory: give that", ("queue.buffering.max.messages", "queued.max.messages.kbytes")),
+    ("batches are bounded in bytes, by batch_size: give that", ("batch.num.messages",)),
     (
         "await the delivery, or give on_failed, which gets the records that failed",
         ("dr_cb", "dr_msg_cb", "on_delivery", "delivery.report.only.error", "opaque"),
@@ -113,18 +116,27 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ("debug", "log_cb", "logger", "log_level", "log.queue", "log.thread.name", "log.connection.close"),
     ),
     ("give `partitioner` a function", ("partitioner_cb",)),
-    ("the sticky partition changes with each full batch; linger_ms is for partial ones", ("sticky.partitioning.linger.ms",)),
-    ("`send` waits up to max_block_ms for a topic to appear", ("topic.metadata.propagation.max.ms",)),
-    ("retry_backoff_ms and retry_backoff_max_ms pace metadata too", ("topic.metadata.refresh.fast.*",)),
+    ("the sticky partition changes with each full batch; linger_ms is for partial ones: give that", ("sticky.partitioning.linger.ms",)),
+    ("`send` waits up to max_block_ms for a topic to appear: give that", ("topic.metadata.propagation.max.ms",)),
+    ("retry_backoff_ms and retry_backoff_max_ms pace metadata too: give those", ("topic.metadata.refresh.fast.*",)),
     ("it is always so; leave it out", ("topic.metadata.refresh.sparse", "socket.*able", "api.version.request", "produce.offset.report")),
     ("a connection ends with its first failure; leave it out", ("socket.max.fails",)),
-    ("versions are asked of each broker; message_format_max is for old ones", ("api.version*", "broker.version.fallback")),
-    ("names are resolved each time a broker is dialled, by the system", ("broker.address.ttl", "broker.address.family", "resolve_cb")),
+    (
+        "versions are asked of each broker; message_format_max is for old ones: give that, or leave it out",
+        ("api.version*", "broker.version.fallback"),
+    ),
+    (
+        "names are resolved each time a broker is dialled, by the system; leave it out",
+        ("broker.address.ttl", "broker.address.family", "resolve_cb"),
+    ),
     ("every backoff has 20 % of jitter; leave it out", ("reconnect.backoff.jitter.ms",)),
-    ("a producer belongs to the loop in which it is started", ("loop",)),
+    ("a producer belongs to the loop in which it is started; leave it out", ("loop",)),
     ("give the producer a `dialer`", ("socket_cb", "connect_cb", "closesocket_cb", "open_cb")),
-    ("records are sent in the order of the calls", ("queuing.strategy", "msg_order_cmp")),
-    ("topics are named where they are sent to", ("topic.blacklist", "default_topic_conf", "default.topic.config")),
+    ("records are sent in the order of the calls; leave it out", ("queuing.strategy", "msg_order_cmp")),
+    (
+        "topics are named where they are sent to: give their options here, for all topics",
+        ("topic.blacklist", "default_topic_conf", "default.topic.config"),
+    ),
     (
         "it is about how librdkafka works inside; leave it out",
         (
@@ -145,7 +157,7 @@ NOT_HERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("it belongs to a serializer: give it to that", ("schema.registry.*", "auto.register.schemas", "use.latest.version")),
     (
-        "it is a consumer's; this is a producer",
+        "it is a consumer's; this is a producer: leave it out",
         (
             "group.*",
             "auto.offset.*",
@@ -302,7 +314,8 @@ def _place_partitioner(options: dict[str, Any]) -> None:
     if isinstance(word, str) and "." not in word:
         if word not in _PARTITIONERS:
             raise ConfigError(
-                f"partitioner={word!r}: of librdkafka's only {', '.join(_PARTITIONERS)} is here. Give a function, or leave it out"
+                f"partitioner={word!r}: of librdkafka's only {', '.join(_PARTITIONERS)} is here. Give a function that chooses as it did: "
+                "without one, keys go to other partitions than before"
             )
         options["partitioner"] = _PARTITIONERS[word]
 

@@ -14,8 +14,10 @@ from aioproducer.user_functions import USER_FAILURES
 __all__ = ["Choose", "RoundRobinPartitioner", "adapt", "choose", "forgetter"]
 
 Choose: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Sequence[int]], Any]"
-# Number of parameters of (key, partitions).
+# Number of parameters of (key, partitions), of (key, all_partitions, available_partitions) in aiokafka and kafka-python, and of all.
 _OF_KEY: Final = 2
+_OF_AIOKAFKA: Final = 3
+_OF_ALL: Final = 5
 
 
 class RoundRobinPartitioner:
@@ -46,7 +48,8 @@ def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> C
             one of (key, partitions); None stays None.
 
     Raises:
-        UsageError: it is none of these, or its class cannot be called without arguments.
+        UsageError: it is none of these, or its class cannot be called without arguments. For a function of aiokafka's arguments, the text
+            has the adapter.
     """
     if partitioner is None:
         return None
@@ -61,7 +64,17 @@ def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> C
         raise UsageError(f"a partitioner is a function, or an object with a method `partition`, not {type(partitioner).__name__}")
     if _takes(function, _OF_KEY):
         return lambda _topic, key, _value, partitions, _available: function(key, partitions)
+    if not _takes(function, _OF_ALL):
+        raise UsageError(_wrong_arguments(function))
     return function  # type: ignore[no-any-return]
+
+
+def _wrong_arguments(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", None) or type(function).__name__
+    text = f"a partitioner is called with (key, partitions), or with (topic, key, value, partitions, available), and {name} takes neither"
+    if _takes(function, _OF_AIOKAFKA):
+        text += ". If it is one of aiokafka's: lambda topic, key, value, partitions, available: yours(key, range(partitions), available)"
+    return text
 
 
 def forgetter(partitioner: Choose | None) -> Callable[[str], object]:

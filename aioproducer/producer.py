@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
@@ -144,12 +144,12 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         self._chance = chance or random_number
         self._wall_clock = wall_clock
         self._fast_path = closed_path(self.config)
-        # If False, `send_and_wait` calls the `send` of the subclass.
-        self._is_send_ours = type(self).send is Producer.send
+        # If False, `send_and_wait` calls the `send` of the subclass, or the one that replaced `Producer.send`.
+        self._is_send_ours = type(self).send is _OURS["send"]
         if not self._is_send_ours:
             _warn_of_other_ways_in(type(self))
         self._engine: Runtime | None = None
-        self._starting: Runtime | None = None
+        self._starting_engine: Runtime | None = None
         # The engine of the last start that failed.
         self._unstarted: Runtime | None = None
 
@@ -182,7 +182,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         self._check_startable()
         # The old fast path may hold the state of a start that failed.
         self._fast_path = closed_path(self.config)
-        self._starting = engine = Runtime(
+        self._starting_engine = engine = Runtime(
             self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock
         )
         try:
@@ -191,13 +191,13 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             self._unstarted = engine
             raise
         finally:
-            self._starting = None
+            self._starting_engine = None
         self._engine = engine
 
     def _check_startable(self) -> None:
-        if self._is_stopped:
+        if self._is_engine_stopped:
             raise ProducerClosed("the producer was stopped, and a producer starts once; make a new one")
-        if (engine := self._engine or self._starting) is not None:
+        if (engine := self._engine or self._starting_engine) is not None:
             engine.check_place()
             raise ProducerClosed("a producer starts once; make a new one" if engine is self._engine else "the producer starts already")
 
@@ -219,10 +219,10 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         Args:
             topic: the topic of the record.
             value: bytes, or a value for `value_serializer`; None is a tombstone.
-            key: bytes, or a key for `key_serializer`; records of one key go to one partition (murmur2, as in every Kafka client).
+            key: bytes, or a key for `key_serializer`; records of one key go to one partition (murmur2, as in Java; librdkafka's default is CRC-32).
             partition: an explicit partition; it takes precedence over the key.
             timestamp_ms: the record's time, in ms since the epoch, or a datetime with a time zone; None: now.
-            headers: pairs of a string and bytes, a string or None; keys may repeat, order is kept. Or a mapping of them. A string is UTF-8.
+            headers: pairs of a string and bytes, a string (UTF-8) or None; keys may repeat, order is kept. Or a mapping of them, or None.
 
         Raises:
             UsageError: not bytes and no serializer, a bad partition, timestamp or header, or a closed producer.
@@ -303,7 +303,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             `Deliveries.of(error)` returns their deliveries. The call may have read one chunk more from an iterator.
         Cancellation: the same, with CancelledError.
         """
-        return await self._running().send_many(topic, records, partial(Producer.send, self), None)
+        return await self._running_engine().send_many(topic, records, partial(_OURS["send"], self), None)
 
     async def send_columns(
         self,
@@ -354,15 +354,15 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         `send`, and as slowly: with interceptors, with a partitioner of your own, with keys or `partitions` and more than 256 partitions of
         the topic, and while a circuit breaker sends keys to other partitions.
         """
-        send = partial(Producer.send, self)
-        return await self._running().send_columns(topic, values, keys, partition, timestamps_ms, headers, partitions, send)
+        send = partial(_OURS["send"], self)
+        return await self._running_engine().send_columns(topic, values, keys, partition, timestamps_ms, headers, partitions, send)
 
     def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
         """Return an empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
 
         Its records are sent in one batch, without records of other sends. It takes no `buffer_memory` before `send_batch`.
         """
-        return self._running().parts.accumulator.create_batch(topic, partition)
+        return self._running_engine().parts.accumulator.create_batch(topic, partition)
 
     async def send_batch(self, batch: ReadyBatch) -> Deliveries:
         """Queue a batch of `create_batch` after its partition's queued records. Waits as `send` does. Returns the deliveries.
@@ -372,7 +372,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             The other errors of `send`. The batch was not queued, and may be sent again.
         Cancellation: while the call waits, the batch is not queued.
         """
-        return await self._running().parts.accumulator.append_batch(batch)
+        return await self._running_engine().parts.accumulator.append_batch(batch)
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic (aiokafka's `partitions_for`).
@@ -382,17 +382,17 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         Raises:
             MetadataTimeout, BrokerError: as `send`.
         """
-        return set(range(await self._running().parts.accumulator.partitions(topic)))
+        return set(range(await self._running_engine().parts.accumulator.partitions(topic)))
 
     @property
     def from_thread(self) -> FromThread[K, V]:
         """Return the only interface for other threads: `producer.from_thread.send(...)` returns a `concurrent.futures.Future`."""
-        return FromThread(self._running().from_thread, self)
+        return FromThread(self._running_engine().from_thread, self)
 
-    def _running(self) -> Runtime:
+    def _running_engine(self) -> Runtime:
         if self._engine is None:
-            if self._starting is not None:
-                self._starting.check_place()
+            if self._starting_engine is not None:
+                self._starting_engine.check_place()
             raise ProducerClosed(NOT_STARTED)
         return self._engine
 
@@ -410,7 +410,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             UsageError: `timeout` is no time.
         Cancellation: the producer goes on sending the records.
         """
-        engine = self._running()
+        engine = self._running_engine()
         engine.check()
         return await engine.flush(seconds_of("timeout", timeout))
 
@@ -423,26 +423,26 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         Raises:
             ProducerClosed: called in another thread or event loop than the producer's, before the producer has ended.
         """
-        engine = self._engine or self._starting
+        engine = self._engine or self._starting_engine
         if engine is None:
             if self._unstarted is not None:
-                self._is_stopped = True
+                self._is_engine_stopped = True
                 self._unstarted.parts.close_interception()
                 self._unstarted = None
             self._release_client_id()
-        elif not (engine.is_forked or (self._is_stopped and engine.startup.has_ended and engine.shutdown.has_ended)):
-            await self._stop(engine)
+        elif not (engine.is_forked or (self._is_engine_stopped and engine.startup.has_ended and engine.shutdown.has_ended)):
+            await self._stop_engine(engine)
 
-    async def _stop(self, engine: Runtime) -> None:
+    async def _stop_engine(self, engine: Runtime) -> None:
         is_over = engine.loop.is_closed()
         if not is_over:
             engine.check_place()
-        is_first, self._is_stopped = not self._is_stopped, True
+        is_first, self._is_engine_stopped = not self._is_engine_stopped, True
         try:
             if is_over:
                 if is_first:
                     engine.shutdown.drop(0.0)
-            elif engine is self._starting:
+            elif engine is self._starting_engine:
                 await engine.startup.stop()
             elif is_first:
                 await engine.shutdown.stop(self.config.close_timeout_ms / 1000)
@@ -455,7 +455,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         if self._client_id_number is not None:
             self._client_id_number.release()
 
-    _is_stopped = False
+    _is_engine_stopped = False
 
     @property
     def buffer_available(self) -> int:
@@ -495,7 +495,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         """
         engine = self._engine
         if engine is None:
-            is_forked = self._starting is not None and self._starting.is_forked
+            is_forked = self._starting_engine is not None and self._starting_engine.is_forked
             return unready(FORKED if is_forked else "the producer was not started")
         return engine.health(seconds_of("patience", patience))
 
@@ -521,7 +521,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is None or self._is_stopped or engine.is_forked:
+        if engine is None or self._is_engine_stopped or engine.is_forked:
             return
         try:
             warnings.warn(
@@ -532,12 +532,17 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             engine.shutdown.drop(self.config.close_timeout_ms / 1000)
 
 
+# The calls as they are defined above: a program may replace those of the class, as instrumentations do with `send`.
+_OURS: Final[Mapping[str, Any]] = {name: getattr(Producer, name) for name in ("send", *_OTHER_WAYS_IN)}
+
+
 def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:
-    """Warn about a subclass that overrides `send`, and not all of `_OTHER_WAYS_IN`: the records of those bypass its `send`."""
-    left = [name for name in _OTHER_WAYS_IN if getattr(kind, name) is getattr(Producer, name)]
+    """Warn about a class that overrides `send`, and not all of `_OTHER_WAYS_IN`: the records of those bypass its `send`."""
+    left = [name for name in _OTHER_WAYS_IN if getattr(kind, name) is _OURS[name]]
     if left:
+        did = "'s send was replaced" if kind is Producer else " overrides send"
         warnings.warn(
-            f"{kind.__qualname__} overrides send: records of {', '.join(left)} do not go through that. Give interceptors=, value_serializer= or "
+            f"{kind.__qualname__}{did}: records of {', '.join(left)} do not go through that. Give interceptors=, value_serializer= or "
             "key_serializer= instead, which see every record of every way in",
             UserWarning,
             stacklevel=3,

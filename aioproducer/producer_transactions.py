@@ -29,7 +29,7 @@ class TransactionCalls(RunsTransactions):
     config: ProducerConfig
 
     @abstractmethod
-    def _running(self) -> Runtime:
+    def _running_engine(self) -> Runtime:
         """Return the running engine, or raise ProducerClosed."""
 
     def transaction(self) -> AbstractAsyncContextManager[None]:
@@ -46,7 +46,7 @@ class TransactionCalls(RunsTransactions):
         # Most producers have no transactions.
         from aioproducer.engine.transactions.context import TransactionScope  # noqa: PLC0415
 
-        return TransactionScope(lambda: self._running().transaction_manager, self.config.max_block_ms / 1000)
+        return TransactionScope(lambda: self._running_engine().transaction_manager, self.config.max_block_ms / 1000)
 
     async def begin_transaction(self) -> None:
         """Begin a transaction: every later send belongs to it. Waits while the producer has no producer id.
@@ -57,7 +57,7 @@ class TransactionCalls(RunsTransactions):
             TransactionError: the cluster assigns no producer id, or the producer was fenced; `hint` says what to do.
         Cancellation: no transaction is open.
         """
-        await self._running().transaction_manager.begin()
+        await self._running_engine().transaction_manager.begin()
 
     async def commit_transaction(self) -> None:
         """Send the queued records, wait for them, then commit. The transaction's records and offsets are visible once it returns.
@@ -70,7 +70,7 @@ class TransactionCalls(RunsTransactions):
                 transaction can no longer be aborted once the coordinator may have received the commit request.
         Cancellation: the commit goes on. `abort_transaction` aborts instead as long as the commit request was not sent.
         """
-        await self._running().transaction_manager.commit()
+        await self._running_engine().transaction_manager.commit()
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """Send the queued records, wait for them, and leave the transaction open, for a `TransactionResolver` to commit or abort.
@@ -90,7 +90,7 @@ class TransactionCalls(RunsTransactions):
             TransactionTimeout: the records have not ended within `max_block_ms`. Call `prepare_transaction` again.
         Cancellation: the transaction is not prepared yet: call this again, or `abort_transaction`; `stop` aborts it.
         """
-        return await self._running().transaction_manager.prepare()
+        return await self._running_engine().transaction_manager.prepare()
 
     async def abort_transaction(self) -> None:
         """Drop the records that were not sent, wait for the batches in flight, then abort. Readers of committed records see none of it.
@@ -101,7 +101,7 @@ class TransactionCalls(RunsTransactions):
             TransactionTimeout: the coordinator did not answer in time. Call `abort_transaction` again.
         Cancellation: the abort goes on.
         """
-        await self._running().transaction_manager.abort()
+        await self._running_engine().transaction_manager.abort()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]], group: str | ConsumerGroupMetadata
@@ -120,7 +120,7 @@ class TransactionCalls(RunsTransactions):
             TransactionError, TransactionTimeout: as `commit_transaction`.
         Cancellation: the request goes on.
         """
-        transaction_manager = self._running().transaction_manager
+        transaction_manager = self._running_engine().transaction_manager
         await transaction_manager.send_offsets(read_group(group), read_offsets(offsets))
 
     async def send_position_to_transaction(self, job: str, number: int, cursor: str = "", *, topic: str) -> None:
@@ -143,7 +143,7 @@ class TransactionCalls(RunsTransactions):
             TransactionError, TransactionTimeout: as `commit_transaction`.
         Cancellation: the request goes on.
         """
-        transaction_manager = self._running().transaction_manager
+        transaction_manager = self._running_engine().transaction_manager
         group = read_position_key(job, topic)
         position = {(topic, POSITION_PARTITION): read_position(number, cursor)}
         await transaction_manager.send_offsets(group, position, "send_position_to_transaction()")
@@ -169,7 +169,7 @@ class TransactionCalls(RunsTransactions):
         # Most producers have no transactions.
         from aioproducer.engine.transactions.committed_offsets import committed_offset  # noqa: PLC0415
 
-        engine = self._running()
+        engine = self._running_engine()
         transaction_manager = engine.transaction_manager
         group = read_position_key(job, topic)
         await transaction_manager.idle("committed_position()")

@@ -1,4 +1,4 @@
-"""Translates options of other clients about TLS and SASL that are no option here by another name.
+"""Translates options of other clients that are no option here by another name, above all those about TLS and SASL.
 
 Sources: Kafka's `SslConfigs`, `SaslConfigs` and `AbstractConfig` (`config.providers`); librdkafka's CONFIGURATION.md; the arguments of
 `AIOKafkaProducer` and of kafka-python's `KafkaProducer`.
@@ -29,9 +29,12 @@ _PROVIDER_CLASSES: Final = {
 # What `ssl.protocol` may say: nothing that forbids what is agreed on here.
 _TLS: Final = ("tls", "tlsv1.2", "tlsv1.3")
 _BEARER: Final = "org.apache.kafka.common.security.oauthbearer."
-# Values that say what is so here in any case: no Kerberos and no OAuth, in aiokafka and kafka-python; what verifies tokens, and the class
-# or the method that asks a token endpoint, in Java and librdkafka. Such an option is left out.
+# Values that say what is so here in any case: the running loop, versions asked of brokers, no Kerberos and no OAuth, in aiokafka and
+# kafka-python; what verifies tokens, and the class or the method that asks a token endpoint, in Java and librdkafka. Such an option is left
+# out.
 _NOTHING: Final[Mapping[str, tuple[Any, ...]]] = {
+    "loop": (None,),
+    "api.version": ("auto", None),
     "sasl.client.callback.handler.class": ("software.amazon.msk.auth.iam.iamclientcallbackhandler", None),
     "sasl.kerberos.service.name": ("kafka", None),
     "sasl.kerberos.domain.name": (None,),

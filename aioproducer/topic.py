@@ -120,7 +120,7 @@ class Topic(Generic[K, V]):
             `Deliveries.of(error)` returns their deliveries.
         Cancellation: the same, with CancelledError.
         """
-        engine = self._producer._running()  # noqa: SLF001
+        engine = self._producer._running_engine()  # noqa: SLF001
         return await engine.send_many(self.name, records, partial(_send, self), self._encoding)
 
     async def partitions(self) -> set[int]:
@@ -129,7 +129,7 @@ class Topic(Generic[K, V]):
         Raises:
             MetadataTimeout, BrokerError: as `send`.
         """
-        return set(range(await self._producer._running().parts.accumulator.partitions(self.name)))  # noqa: SLF001
+        return set(range(await self._producer._running_engine().parts.accumulator.partitions(self.name)))  # noqa: SLF001
 
     async def ready(self) -> None:
         """Wait until the topic is known and its serializers are prepared, at most `max_block_ms` for each. Later sends wait for neither.
@@ -139,7 +139,7 @@ class Topic(Generic[K, V]):
             MetadataTimeout, BrokerError: as `send`.
         Cancellation: a preparation that has begun goes on.
         """
-        await self._producer._running().parts.accumulator.ready(self.name, self._encoding)  # noqa: SLF001
+        await self._producer._running_engine().parts.accumulator.ready(self.name, self._encoding)  # noqa: SLF001
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r}>"
@@ -152,7 +152,7 @@ class TopicCalls(ABC, Generic[K, V]):
     _fast_path: FastPath
 
     @abstractmethod
-    def _running(self) -> Runtime:
+    def _running_engine(self) -> Runtime:
         """Return the running engine, or raise ProducerClosed."""
 
     @overload

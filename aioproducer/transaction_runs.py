@@ -60,7 +60,7 @@ class RunsTransactions(ABC):
         failed: TransactionAbortable | DeliveryError | None = None
         for attempt in range(most):
             if failed is not None:
-                await self._pause(attempt)
+                await self._wait_before_attempt(attempt)
             is_begun = False
             try:
                 async with self.transaction():
@@ -78,7 +78,7 @@ class RunsTransactions(ABC):
         assert failed is not None
         raise failed
 
-    async def _pause(self, attempt: int) -> None:
+    async def _wait_before_attempt(self, attempt: int) -> None:
         """Wait before an attempt; the first one is 0."""
         pause_ms = min(self.config.retry_backoff_ms * 2.0 ** (attempt - 1), self.config.retry_backoff_max_ms)
         await asyncio.sleep(pause_ms / 1000)

@@ -35,6 +35,7 @@ NEED_CONFLUENT = (
     "integration/test_chaos.py",
     "test_offsets.py",
     "test_option_names.py",
+    "test_porting_confluent.py",
     "testing/test_admin.py",
     "testing/test_fake_alike.py",
     "testing/test_fake_old_formats.py",

@@ -36,6 +36,9 @@ async def mistakes() -> None:
     plain = Producer(bootstrap_servers=["a", "b"], linger_ms=timedelta(milliseconds=5), acks="all")
     assert_type(plain, Producer[bytes, bytes])
     await plain.send("orders", b"value", b"key", headers={"source": "shop"})
+    given: list[tuple[str, bytes]] | None = None
+    await plain.send("orders", b"value", headers=given)
+    await plain.send_many("orders", [Record(b"value", headers=given)])
     await plain.send("orders", "value")  # type: ignore[arg-type]
     await plain.send("orders", b"value", key="key")  # type: ignore[arg-type]
     await plain.send_many("orders", [b"a", Record(b"b", b"k")])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pathlib
 import pickle
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -482,6 +484,34 @@ def test_a_default_gives_way(written: dict[str, Any], moved: dict[str, Any], cap
     assert [message.split(" is ")[0] for message in said] == list(moved)
     assert all(f"{name} is {value:g}" in said[0] for name, value in moved.items())
     assert all(any(option in message for option in written) for message in said)
+
+
+def test_long_times_are_told_in_full(caplog: pytest.LogCaptureFixture) -> None:
+    """Twenty minutes, as faust has for request_timeout_ms, were told as 1.2e+06."""
+    ProducerConfig(request_timeout_ms=1_200_000)
+    [record] = caplog.records
+    assert record.getMessage().startswith("delivery_timeout_ms is 1200000, as ")
+    assert record.getMessage().endswith("Give delivery_timeout_ms, too, to choose it.")
+    with pytest.raises(ConfigError, match=r"delivery_timeout_ms=1234567 is below linger_ms \+ request_timeout_ms = 1300000: "):
+        ProducerConfig(request_timeout_ms=1_300_000, delivery_timeout_ms=1_234_567)
+    with pytest.raises(ConfigError, match=r"retry_backoff_ms=1234567\.5 is above retry_backoff_max_ms=1000000, to which it grows"):
+        ProducerConfig(retry_backoff_ms=1_234_567.5, retry_backoff_max_ms=1_000_000)
+
+
+def test_no_text_shortens_a_number_of_milliseconds() -> None:
+    """`:g` has six digits, and an option of twenty minutes has seven."""
+    package = pathlib.Path(__file__).parents[1] / "aioproducer"
+    short = re.compile(r"_ms=?\{[^{}]*:g\}|_ms:g\}|\* 1000:g\}|_ms[^\n]*%g")
+    assert [(path.name, found) for path in sorted(package.rglob("*.py")) for found in short.findall(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("value", [None, "never", object()], ids=["none", "word", "object"])
+def test_a_value_of_another_kind_names_the_value_for_none(value: Any) -> None:
+    """aiokafka's None for connections that are never closed is -1 here."""
+    with pytest.raises(ConfigError, match=r"connections_max_idle_ms=.*: it is a number, or a timedelta, or -1, or 0$"):
+        ProducerConfig(connections_max_idle_ms=value)
+    with pytest.raises(ConfigError, match=r"linger_ms=.*: it is a number, or a timedelta, or 'auto'$"):
+        ProducerConfig(linger_ms=value)
 
 
 def test_a_moved_default_may_move_again(caplog: pytest.LogCaptureFixture) -> None:

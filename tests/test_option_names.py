@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pathlib
+import re
 from typing import Any
 
 import confluent_kafka
@@ -132,7 +133,7 @@ def test_what_is_not_here_says_why(why: str, patterns: tuple[str, ...]) -> None:
         assert str(caught.value).startswith(f"{name!r} has no place here: ")
         with pytest.raises(ConfigError, match="has no place here: "):
             ProducerConfig.of(None, {name.replace(".", "_"): "x"})
-    assert len(why) > 15
+    assert re.search(r"\b(leave it out|give|ask|use|await)\b", why), "it says what to do"
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,9 @@ def test_a_level_without_a_codec_that_has_levels(options: dict[str, Any]) -> Non
 @pytest.mark.parametrize("word", ["consistent_random", "random", "fnv1a", "Murmur2_random"])
 def test_a_partitioner_that_is_not_here(word: str) -> None:
     """Its keys would go elsewhere than before: that must not pass in silence."""
-    with pytest.raises(ConfigError, match=f"partitioner='{word}': of librdkafka's only murmur2_random is here. Give a function"):
+    with pytest.raises(
+        ConfigError, match=f"partitioner='{word}': of librdkafka's only murmur2_random is here. Give a function that chooses as it did"
+    ):
         made(partitioner=word)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -85,6 +87,41 @@ def test_what_is_no_partitioner(given: Any, text: str) -> None:
     """Told when it is given, not at the first record."""
     with pytest.raises(UsageError, match=text):
         adapt(given)
+
+
+def of_aiokafka(key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
+    """A partitioner as aiokafka and kafka-python call it."""
+    return all_partitions[len(key or b"")] if available else all_partitions[0]
+
+
+class OfFour:
+    def partition(self, _topic: str, _key: bytes | None, _value: bytes | None, _partitions: int) -> int:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [(of_aiokafka, "of_aiokafka"), (OfFour(), "partition"), (lambda: 0, "<lambda>"), (lambda _key: 0, "<lambda>")],
+    ids=["aiokafka's", "method of four", "of none", "of the key"],
+)
+def test_a_partitioner_of_other_arguments(given: Any, name: str) -> None:
+    """The error comes when it is given, not at the first record, and says what it is called with."""
+    text = rf"called with \(key, partitions\), or with \(topic, key, value, partitions, available\), and {name} takes neither"
+    with pytest.raises(UsageError, match=text) as raised:
+        adapt(given)
+    assert ("aiokafka" in str(raised.value).partition("neither")[2]) == (given is of_aiokafka)
+
+
+def test_the_adapter_of_a_partitioner_of_aiokafkas() -> None:
+    """The error has it, and docs/topics/porting.md."""
+    with pytest.raises(UsageError) as raised:
+        adapt(of_aiokafka)
+    [adapter] = re.findall(r"lambda topic.*", str(raised.value))
+    function = adapt(eval(adapter, {"yours": of_aiokafka}))  # our own text
+    assert function is not None
+    assert [choose(function, "t", key, b"v", 4, available) for key, available in ((b"k", (0, 2)), (b"kk", (1,)), (b"k", ()))] == [1, 2, 0]
+    page = (pathlib.Path(__file__).parents[1] / "docs/topics/porting.md").read_text(encoding="utf-8")
+    assert adapter.replace("partitions", "count") in page
 
 
 def raises(*_arguments: Any) -> int:

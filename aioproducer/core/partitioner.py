@@ -1,6 +1,6 @@
 """Chooses a partition when a send names none: by murmur2 of the key, or by queue lengths.
 
-Every Kafka client hashes keys in the same manner (Java's `Utils.murmur2`), so a key has the same partition in every client.
+Keys are hashed as in Java (`Utils.murmur2`) and aiokafka, so a key has the same partition there. librdkafka's default hashes by CRC-32.
 """
 
 from __future__ import annotations

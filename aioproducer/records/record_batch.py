@@ -18,8 +18,9 @@ from aioproducer.records.checksum import crc32c
 from aioproducer.records.varints import NULL, field_size, varint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioproducer.interfaces import Buffer
-    from aioproducer.model import HeadersLike
 
 __all__ = [
     "MAX_RECORD_OVERHEAD",
@@ -54,7 +55,7 @@ _TAIL = Struct(">hiqqqhii")
 _NO_PAIR: Final = "a header is a pair of a string and bytes, a string or None"
 
 
-def encode_headers(headers: HeadersLike) -> bytes:
+def encode_headers(headers: Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]) -> bytes:
     """Encode the last part of a record: the number of headers, and the headers. A value that is a string is encoded as UTF-8.
 
     Raises:

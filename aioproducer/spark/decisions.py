@@ -294,7 +294,7 @@ def lost(name: str, batch: int, refusals: Mapping[int, str], timeout_ms: float) 
     return Lost(
         f"batch {batch} of {name!r}: the transactions of {_tasks(sorted(refusals))} were ended before they could be committed ({answers}). Run "
         "the query again: it writes their rows once more, if the source gives them again. If batches take longer than "
-        f"kafka.transaction.timeout.ms={timeout_ms:g}, raise transaction.timeout.ms or make them shorter. If spark.speculation is on, set it "
+        f"kafka.transaction.timeout.ms={timeout_ms:.15g}, raise transaction.timeout.ms or make them shorter. If spark.speculation is on, set it "
         "to false: a late copy of a task aborts the transaction of the first"
     )
 

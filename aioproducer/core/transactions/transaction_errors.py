@@ -204,7 +204,9 @@ def error_of(
     reason, hint = _reason(rpc, course, cause, where), _HINTS.get(name)
     if expired_ms is not None and name in EXPIRED and issubclass(kind, TransactionFatal):
         kind = TransactionExpired
-        reason = f"the transaction was timed out by the coordinator: it lasted longer than transaction_timeout_ms={expired_ms:g} ({cause})"
+        reason = (
+            f"the transaction was timed out by the coordinator: it lasted longer than transaction_timeout_ms={expired_ms:.15g} ({cause})"
+        )
     if course is Course.RESET and hint is None:
         hint = "begin_transaction() asks once more."
     error = kind(f"{reason}; the answer to an earlier attempt was lost: it may have been committed" if is_unsure else reason, hint)

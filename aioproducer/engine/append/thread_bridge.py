@@ -191,7 +191,7 @@ class ThreadBridge:
         with self._condition:
             if not self._condition.wait_for(self._has_room, self._max_block):
                 raise BufferExhausted(
-                    f"the loop took no record from this thread within max_block_ms={self._max_block * 1000:g}: it is busy or has ended, "
+                    f"the loop took no record from this thread within max_block_ms={self._max_block * 1000:.15g}: it is busy or has ended, "
                     "or buffer_memory is used up. The record was not queued."
                 )
             if self._error is not None:

@@ -67,7 +67,7 @@ def _late_serializer(record: PendingSend, max_block_ms: float) -> MetadataTimeou
     """Return the error of a record that waited for a serializer to be prepared, or for a record before it that did."""
     what = record.unencoded.encoding.name if record.unencoded is not None else "the serializer of a record before it"
     end = "." if record.asks else ". The record was not queued."
-    return MetadataTimeout(f"{what} was not prepared for {record.topic!r} within max_block_ms={max_block_ms:g}{end}")
+    return MetadataTimeout(f"{what} was not prepared for {record.topic!r} within max_block_ms={max_block_ms:.15g}{end}")
 
 
 def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
@@ -77,7 +77,7 @@ def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: K
         what = f"{record.topic!r} has {counted(len(routing.queues), 'partition')}, and partition {record.partition} did not come"
     why = f" ({trouble})" if trouble else ""
     end = "." if record.asks else ". The record was not queued."
-    error = MetadataTimeout(f"{what} within max_block_ms={max_block_ms:g}{why}{end}")
+    error = MetadataTimeout(f"{what} within max_block_ms={max_block_ms:.15g}{why}{end}")
     error.__cause__ = trouble
     return error
 
@@ -85,7 +85,7 @@ def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: K
 def _late_memory(record: PendingSend, pool: BufferPool, max_block_ms: float) -> BufferExhausted:
     """Return the error of a record that waited for memory."""
     return BufferExhausted(
-        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: "
+        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:.15g}: "
         f"{pool.available} of {pool.size} bytes of buffer_memory are free. "
         "The record was not queued. Brokers are slower than the sends: send less, or raise buffer_memory."
     )
@@ -94,9 +94,9 @@ def _late_memory(record: PendingSend, pool: BufferPool, max_block_ms: float) -> 
 def _late_share(record: PendingSend, queue: PartitionQueue, pool: BufferPool, max_block_ms: float) -> KafkaError:
     """Return the error of a record that waited for its full partition."""
     if queue.circuit is not None:
-        return unavailable(queue, f"There was no room for the record within max_block_ms={max_block_ms:g}; it was not queued.")
+        return unavailable(queue, f"There was no room for the record within max_block_ms={max_block_ms:.15g}; it was not queued.")
     return BufferExhausted(
-        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:g}: {queue.topic}-{queue.partition} holds {queue.bytes} bytes of "
+        f"no memory for {record.size} bytes within max_block_ms={max_block_ms:.15g}: {queue.topic}-{queue.partition} holds {queue.bytes} bytes of "
         f"buffer_memory, and {pool.available} of {pool.size} are free; with a circuit breaker no partition may hold more than is free. "
         "The record was not queued. Its broker is slower than the sends: send less, or raise buffer_memory."
     )

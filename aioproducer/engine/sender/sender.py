@@ -456,7 +456,7 @@ class Sender:
             where = "no leader is known" if queue.leader < 0 else f"it was {batch.state}"
             if queue.partition >= partitions:
                 where = f"the topic has {counted(partitions, 'partition')} by now"
-            timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
+            timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:.15g}"
             self._completion.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
         self.turn()
 

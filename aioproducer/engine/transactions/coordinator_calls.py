@@ -103,7 +103,7 @@ class CoordinatorCalls:
         except TimeoutError:
             if self._end is None:
                 why = f": {trouble}" if trouble is not None else ": no answer yet"
-                text = f"{call} did not end within max_block_ms={self._max_block * 1000:g}{why}"
+                text = f"{call} did not end within max_block_ms={self._max_block * 1000:.15g}{why}"
                 raise TransactionTimeout(text, _HINT) from trouble
         finally:
             self._open.discard(scope)

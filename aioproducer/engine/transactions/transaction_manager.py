@@ -225,7 +225,7 @@ class TransactionManager:
                     await self._gate.changed.wait()
         except TimeoutError:
             if not is_over():
-                limit = f"max_block_ms={self._config.max_block_ms:g}"
+                limit = f"max_block_ms={self._config.max_block_ms:.15g}"
                 raise TransactionTimeout(f"{call} did not end within {limit}: {self.waits_for()}") from self._idempotence.trouble
         if not is_over() and self._end is not None:
             raise self._end()

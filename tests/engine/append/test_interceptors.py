@@ -98,6 +98,7 @@ async def test_no_headers_are_an_empty_sequence() -> None:
 
     given: list[Headers] = []
     seen: list[Headers] = []
+    unheaded = (Record(b"2", headers=None), ProducerRecord("orders", headers=None))  # type: ignore[arg-type]
 
     def serialized(_topic: str, headers: Headers, value: bytes) -> bytes:
         seen.append(headers)
@@ -107,9 +108,10 @@ async def test_no_headers_are_an_empty_sequence() -> None:
     async with running(interceptors=[Bare(), last], value_serializer=serialized) as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=0, headers=None)
         producer.send_nowait("orders", b"1", partition=0, headers=None)
-        await producer.send_many("orders", [Record(b"2", partition=0, headers=None)])  # type: ignore[arg-type]
+        await producer.send_many("orders", [Record(b"2", partition=0, headers=None)])
         await producer.flush()
         assert given == [()] * 3
+        assert [repr(record) for record in unheaded] == ["<Record: 0 headers>", "<ProducerRecord for orders: 0 headers>"]
         assert [record.headers for record in cluster.records("orders", 0)] == [(("last", b"%d" % number),) for number in (1, 2, 3)]
         assert last.ends == [(number, b"%d" % (number + 1)) for number in range(3)]
         assert not [value for metric, value in producer.metrics().items() if metric.name == "interceptor-errors-total"]

@@ -301,7 +301,7 @@ unstarted = Producer(**cluster.client_options)
 cluster.hang("Metadata", times=1)
 starting = Producer(**cluster.client_options)
 future = asyncio.run_coroutine_threadsafe(starting.start(), loop)
-while not starting._starting or not starting._starting.parts.cluster.bootstrap[0].control.in_flight:
+while not starting._starting_engine or not starting._starting_engine.parts.cluster.bootstrap[0].control.in_flight:
     pass
 def use():
     say("send", lambda: starting.send("orders", b"v"))
