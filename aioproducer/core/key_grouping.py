@@ -15,16 +15,14 @@ __all__ = ["MOST_ROWS", "assign", "plain_assign"]
 MOST_ROWS: Final = 65_535
 
 
-def plain_assign(
-    keys: Any, at: int, rows: int, partitions: int, nobodys: int = -1, column: Any = None
-) -> tuple[array[int], list[int], array[int], list[int]]:
+def plain_assign(keys: Any, at: int, rows: int, partitions: int, nobodys: int = -1, column: Any = None) -> tuple[array[int], list[int]]:
     """Group `rows` rows from `at` on by partition, in the order of the first row of each group.
 
     A row that has a partition in `column`, the column of partitions, belongs there. Rows without it and without a key belong to the
     partition `nobodys`; if that is -1, they are a group of their own. There may be no column of keys, or none of partitions.
 
     Returns:
-        the group of each row; the partition of each group; the rows, group by group; and where each group ends there.
+        the group of each row; and the partition of each group.
 
     Raises:
         BadRow: a key's bytes cannot be found, or a row's partition does not exist.
@@ -33,7 +31,6 @@ def plain_assign(
     length = min((len(some) for some in (keys, column) if some is not None), default=2**63 - 1)
     if not (0 <= rows <= MOST_ROWS and 1 <= partitions < 2**31 - 1 and -1 <= nobodys < partitions and 0 <= at <= length - rows):
         raise ValueError(f"{rows} rows for {partitions} partitions")
-    groups: dict[int, list[int]] = {}
     numbers: dict[int, int] = {}
     picks = array("H")
     for row in range(at, at + rows):
@@ -42,13 +39,7 @@ def plain_assign(
             key = None if keys is None else keys.get(row)
             partition = nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
         picks.append(numbers.setdefault(partition, len(numbers)))
-        groups.setdefault(partition, []).append(row)
-    order = array("i")
-    ends = []
-    for some in groups.values():
-        order.extend(some)
-        ends.append(len(order))
-    return picks, list(groups), order, ends
+    return picks, list(numbers)
 
 
 def _given(column: Any, row: int, partitions: int) -> int | None:

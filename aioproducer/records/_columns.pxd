@@ -8,8 +8,6 @@ from libc.string cimport memcpy, memset
 cdef enum:
     # Java's DefaultRecord.MAX_RECORD_OVERHEAD.
     _OVERHEAD = 21
-    # The rows whose values are fetched from memory together.
-    _TOGETHER = 16
     # The most rows of one call of `assign`, which counts groups in 16 bits.
     _MOST_ROWS = 65535
 
@@ -17,9 +15,10 @@ cdef enum Trouble:
     NONE
     OFFSETS
     TIME
-    ORDER
+    GROUP
     NULL_HEADER
     NULL_NAME
+    CHANGED
 
 cdef struct Bits:
     # NULL: no row is null
@@ -46,19 +45,53 @@ cdef struct Clock:
     # of 32-bit numbers; times have 64 bits
     bint is_short
 
-cdef struct Work:
+# A batch of a window: its size is known before its records are written.
+cdef struct Batch:
+    Py_ssize_t group
     Py_ssize_t count
-    Py_ssize_t size
+    int64_t size
     int64_t base
     int64_t latest
     # the sizes of the first record's key and value
     int64_t key_size
     int64_t value_size
-    # the sum of all bytes that were read ahead, so that no compiler leaves the reads out
-    unsigned char ends_read
     bint keys_differ
     bint values_differ
     bint moments_differ
+    # the records that are written, the place of the next one, and the end of all
+    Py_ssize_t written
+    unsigned char* out
+    const unsigned char* most
+    # for each record; NULL: all have the first one's size, or time
+    int* key_sizes
+    int* value_sizes
+    int64_t* deltas
+
+cdef struct Record:
+    int batch
+    # the bytes behind its length
+    int body
+
+cdef struct Window:
+    const Span* values
+    const Span* keys
+    const Clock* clock
+    const Lists* lists
+    int64_t now_ms
+    Py_ssize_t at
+    Py_ssize_t rows
+    # the group of each row; NULL: there is one group
+    const unsigned short* picks
+    Py_ssize_t groups
+    # the most bytes of a batch of several records, and of all batches
+    int64_t room
+    int64_t most
+    # from 1 on
+    Batch* batches
+    Py_ssize_t count
+    Record* records
+    # the last batch of each group; 0: none yet
+    int* open
     Trouble trouble
     # the row that has the trouble
     Py_ssize_t row
@@ -249,87 +282,114 @@ cdef inline unsigned char* _put_headers(
     return out if left == 0 else NULL
 
 
-cdef inline unsigned char _ends_of(const Span* values, const int* order, Py_ssize_t length, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """Read the ends of the values of rows, and return the sum of those bytes. Rows out of bounds are left out: `_encode` refuses them."""
-    cdef unsigned char total = 0
-    cdef int64_t size
-    cdef const char* data = NULL
-    for at in range(at, end):
-        if 0 <= order[at] < length:
-            size = _find(values, order[at], &data)
-            if size > 0:
-                total += <unsigned char> (data[0] + data[size - 1])
-    return total
+cdef inline int64_t _body(const Batch* batch, int64_t index, int64_t moment, int64_t fields) noexcept nogil:
+    """Return the bytes of a record behind its length, of which `fields` are its key, its value and its headers."""
+    return 1 + _varint_size(_zigzag(<int64_t> (<uint64_t> moment - <uint64_t> batch.base))) + _varint_size(_zigzag(index)) + fields
 
 
-cdef inline void _encode(
-    const Span* values, const Span* keys, const Clock* clock, const Lists* lists, int64_t now_ms,
-    const int* order, Py_ssize_t length, Py_ssize_t at, Py_ssize_t end, unsigned char* out, Py_ssize_t room, Work* work,
-) noexcept nogil:
-    cdef Py_ssize_t row, index = 0
-    cdef int64_t key_size = -1, value_size, headers_size, moment, delta, body, left = room
+cdef inline void _plan(Window* window) noexcept nogil:
+    """Find the batch and the size of each record, and what is common to the records of a batch."""
+    cdef Py_ssize_t index, row, group = 0
+    cdef int64_t key_size = -1, value_size, headers_size, moment = window.now_ms, fields, body, total = 0, begin = 0
+    cdef bint is_first
+    cdef Batch* batch
+    for index in range(window.rows):
+        row = window.row = window.at + index
+        if window.picks != NULL:
+            group = window.picks[index]
+        if group >= window.groups:
+            window.trouble = GROUP
+            return
+        if window.keys != NULL:
+            key_size = _range(window.keys, row, &begin)
+        value_size = _range(window.values, row, &begin)
+        if key_size == -2 or value_size == -2:
+            window.trouble = OFFSETS
+            return
+        if window.clock != NULL:
+            moment = _time(window.clock, row, window.now_ms)
+        if moment < 0:
+            window.trouble = TIME
+            return
+        headers_size = _headers_size(window.lists, row, NULL)
+        if headers_size < 0:
+            window.trouble = <Trouble> -headers_size
+            return
+        fields = _field_size(key_size) + _field_size(value_size) + headers_size
+        batch = &window.batches[window.open[group]]
+        body = _body(batch, batch.count, moment, fields)
+        # A record that is larger than a batch gets a batch of its own.
+        is_first = window.open[group] == 0 or batch.size + _field_size(body) > window.room
+        if is_first:
+            body = 3 + fields
+        total += _field_size(body)
+        if total > window.most:
+            window.trouble = CHANGED
+            return
+        if is_first:
+            window.count += 1
+            window.open[group] = <int> window.count
+            batch = &window.batches[window.count]
+            batch.group = group
+            batch.base = batch.latest = moment
+            batch.key_size, batch.value_size = key_size, value_size
+        window.records[index].batch = window.open[group]
+        window.records[index].body = <int> body
+        batch.count += 1
+        batch.size += _field_size(body)
+        batch.keys_differ |= key_size != batch.key_size
+        batch.values_differ |= value_size != batch.value_size
+        batch.moments_differ |= moment != batch.base
+        if moment > batch.latest:
+            batch.latest = moment
+
+
+cdef inline void _write(Window* window) noexcept nogil:
+    """Write the records in the order of the rows, each to its batch, so that the columns are read from their begin to their end.
+
+    Another thread may have changed the columns since `_plan`: a record that no longer has its size is not written.
+    """
+    cdef Py_ssize_t index, row
+    cdef int64_t key_size = -1, value_size, headers_size, moment = window.now_ms, body
     cdef const char* key = NULL
     cdef const char* value = NULL
-    cdef unsigned char* begin = out
-    cdef const unsigned char* most = out + room
-    memset(work, 0, sizeof(Work))
-    work.base = work.latest = now_ms
-    while at < end:
-        # The rows of one partition lie apart in memory. Reads that follow each other wait for memory together, and those of `_find` and
-        # `memcpy` below, with a row's work between them, each by itself.
-        if order != NULL and index % _TOGETHER == 0:
-            work.ends_read += _ends_of(values, order, length, at, min(at + _TOGETHER, end))
-        row = at if order == NULL else order[at]
-        if not 0 <= row < length:
-            work.trouble, work.row = ORDER, row
-            break
-        if keys != NULL:
-            key_size = _find(keys, row, &key)
-        value_size = _find(values, row, &value)
-        if key_size == -2 or value_size == -2:
-            work.trouble, work.row = OFFSETS, row
-            break
-        moment = now_ms if clock == NULL else _time(clock, row, now_ms)
-        if moment < 0:
-            work.trouble, work.row = TIME, row
-            break
-        headers_size = _headers_size(lists, row, NULL)
-        if headers_size < 0:
-            work.trouble, work.row = <Trouble> -headers_size, row
-            break
-        if index == 0:
-            work.base = work.latest = moment
-        delta = moment - work.base
-        body = 1 + _varint_size(_zigzag(delta)) + _varint_size(_zigzag(index)) + _field_size(key_size) + _field_size(value_size)
-        body += headers_size
-        left -= _field_size(body)
-        if left < 0:
-            break
-        out = _put(out, _zigzag(body))
+    cdef unsigned char* out
+    cdef Batch* batch
+    for index in range(window.rows):
+        row = window.row = window.at + index
+        batch = &window.batches[window.records[index].batch]
+        body = window.records[index].body
+        if window.keys != NULL:
+            key_size = _find(window.keys, row, &key)
+        value_size = _find(window.values, row, &value)
+        if window.clock != NULL:
+            moment = _time(window.clock, row, window.now_ms)
+        headers_size = body - _body(batch, batch.written, moment, _field_size(key_size) + _field_size(value_size))
+        if key_size == -2 or value_size == -2 or headers_size < 1 or (headers_size > 1 and window.lists == NULL):
+            window.trouble = CHANGED
+            return
+        out = _put(batch.out, _zigzag(body))
         out[0] = 0
-        out = _put(out + 1, _zigzag(delta))
-        out = _put(out, _zigzag(index))
-        out = _put_field(out, most, keys, key, key_size)
-        out = _put_field(out, most, values, value, value_size)
+        out = _put(out + 1, _zigzag(<int64_t> (<uint64_t> moment - <uint64_t> batch.base)))
+        out = _put(out, _zigzag(batch.written))
+        out = _put_field(out, batch.most, window.keys, key, key_size)
+        out = _put_field(out, batch.most, window.values, value, value_size)
         if headers_size > 1:
-            out = _put_headers(out, most, lists, row, headers_size)
+            out = _put_headers(out, batch.most, window.lists, row, headers_size)
             if out == NULL:
-                work.trouble, work.row = OFFSETS, row
-                break
+                window.trouble = CHANGED
+                return
         else:
             out[0] = 0
             out += 1
-        if index == 0:
-            work.key_size, work.value_size = key_size, value_size
-        work.keys_differ |= key_size != work.key_size
-        work.values_differ |= value_size != work.value_size
-        work.moments_differ |= delta != 0
-        if moment > work.latest:
-            work.latest = moment
-        index += 1
-        at += 1
-    work.count = index
-    work.size = out - begin
+        if batch.key_sizes != NULL:
+            batch.key_sizes[batch.written] = <int> key_size
+        if batch.value_sizes != NULL:
+            batch.value_sizes[batch.written] = <int> value_size
+        if batch.deltas != NULL:
+            batch.deltas[batch.written] = <int64_t> (<uint64_t> moment - <uint64_t> batch.base)
+        batch.out = out
+        batch.written += 1
 
 
 # Its hashes
@@ -473,36 +533,3 @@ cdef extern from *:
     bint has_crc_instruction() noexcept nogil
     void make_crcs_behind() noexcept nogil
     uint32_t crc_by_instruction(uint32_t crc, const unsigned char* at, size_t size) noexcept nogil
-
-# For each byte of eight, what it does to the checksum ("slicing by 8").
-cdef uint32_t[8][256] _CRCS
-
-
-cdef inline void _make_crcs() noexcept nogil:
-    cdef uint32_t crc
-    cdef int byte, place, _bit
-    for byte in range(256):
-        crc = byte
-        for _bit in range(8):
-            crc = crc >> 1 ^ (<uint32_t> 0x82F63B78 if crc & 1 else 0)
-        _CRCS[0][byte] = crc
-    for place in range(1, 8):
-        for byte in range(256):
-            crc = _CRCS[place - 1][byte]
-            _CRCS[place][byte] = crc >> 8 ^ _CRCS[0][crc & 0xFF]
-
-
-cdef inline uint32_t _crc_by_table(uint32_t crc, const unsigned char* at, size_t size) noexcept nogil:
-    while size >= 8:
-        crc ^= at[0] | <uint32_t> at[1] << 8 | <uint32_t> at[2] << 16 | <uint32_t> at[3] << 24
-        crc = (
-            _CRCS[7][crc & 0xFF] ^ _CRCS[6][crc >> 8 & 0xFF] ^ _CRCS[5][crc >> 16 & 0xFF] ^ _CRCS[4][crc >> 24]
-            ^ _CRCS[3][at[4]] ^ _CRCS[2][at[5]] ^ _CRCS[1][at[6]] ^ _CRCS[0][at[7]]
-        )
-        at += 8
-        size -= 8
-    while size:
-        crc = crc >> 8 ^ _CRCS[0][(crc ^ at[0]) & 0xFF]
-        at += 1
-        size -= 1
-    return crc

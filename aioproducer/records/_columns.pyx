@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, nonecheck=False
 """The compiled encoder of Arrow columns to records of magic 2: the functions and error texts of `plain_columns`. And CRC-32C.
 
-1. The buffers are the user's, and may change while this module reads them. It reads an offset once, compares it with the size of its
-   buffer, and only then uses it. So it never reads beyond a buffer, and never writes beyond `room`.
+1. The buffers are the user's, and may change while this module reads them. It compares an offset with the size of its buffer each time it
+   has read it, and only then uses it. So it never reads beyond a buffer. It writes a record only while it has the size that was planned.
 2. The functions keep the GIL: a window of rows takes a fraction of a millisecond, and another thread that took the GIL could keep it for
    five.
 """
@@ -16,7 +16,7 @@ from libc.stdlib cimport calloc, free
 
 from array import array as _array
 
-from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
+from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, CHANGED as _CHANGED, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
 from aioproducer.records.varints import NO_DELTA as _NO_DELTA, varint
 
 __all__ = ["Headers", "Moments", "Partitions", "Strings", "assign", "crc32c", "crc32c_by_table", "encode", "hash_rows", "known", "measure"]
@@ -35,7 +35,7 @@ SOURCE = SOURCE_CRC
 cdef array.array _INTS = _array("i")
 cdef array.array _SHORTS = _array("H")
 cdef array.array _LONGS = _array("q")
-_TROUBLES = {OFFSETS: BAD_OFFSETS, TIME: BAD_TIME, NULL_HEADER: NO_HEADER, NULL_NAME: NO_NAME}
+_TROUBLES = {OFFSETS: BAD_OFFSETS, TIME: BAD_TIME, NULL_HEADER: NO_HEADER, NULL_NAME: NO_NAME, CHANGED: _CHANGED}
 
 # The columns
 
@@ -308,75 +308,71 @@ def measure(
 
 # Encoding
 
-cdef object _sizes(const Span* column, int64_t size, bint differ, const int* order, Py_ssize_t at, Py_ssize_t count):
-    """Return the size of each record's key or value, or as a varint the size that all have in common."""
+cdef object _encoded(Batch* batch):
+    """Return a planned batch whose records are still to be written: `batch` gets the places of its bytes and numbers."""
     cdef array.array sizes
-    cdef Py_ssize_t index
-    cdef const char* data = NULL
-    if not differ:
-        return varint(size)
-    sizes = array.clone(_INTS, count, zero=False)
-    for index in range(count):
-        sizes.data.as_ints[index] = <int> _find(column, at + index if order == NULL else order[at + index], &data)
-    return sizes
-
-
-cdef object _deltas(const Clock* clock, int64_t now_ms, int64_t base, const int* order, Py_ssize_t at, Py_ssize_t count):
-    cdef array.array deltas = array.clone(_LONGS, count, zero=False)
-    cdef Py_ssize_t index
-    cdef int64_t moment
-    for index in range(count):
-        moment = _time(clock, at + index if order == NULL else order[at + index], now_ms)
-        # unsigned, because another thread may have changed the time since `_encode` read it, and a signed overflow is undefined
-        deltas.data.as_longlongs[index] = <int64_t> (<uint64_t> moment - <uint64_t> base)
-    return deltas
+    # A new bytes object may be written to while no other code has it.
+    cdef bytes payload = PyBytes_FromStringAndSize(NULL, batch.size)
+    batch.out = <unsigned char*> PyBytes_AS_STRING(payload)
+    batch.most = batch.out + batch.size
+    key_sizes, value_sizes, moments = None, None, _NO_DELTA
+    if batch.keys_differ:
+        key_sizes = sizes = array.clone(_INTS, batch.count, zero=False)
+        batch.key_sizes = sizes.data.as_ints
+    if batch.values_differ:
+        value_sizes = sizes = array.clone(_INTS, batch.count, zero=False)
+        batch.value_sizes = sizes.data.as_ints
+    if batch.moments_differ:
+        moments = sizes = array.clone(_LONGS, batch.count, zero=False)
+        batch.deltas = <int64_t*> sizes.data.as_longlongs
+    # A size that all records have is a varint.
+    if key_sizes is None:
+        key_sizes = varint(batch.key_size)
+    if value_sizes is None:
+        value_sizes = varint(batch.value_size)
+    return Encoded(batch.count, payload, batch.base, batch.latest, key_sizes, value_sizes, moments)
 
 
 def encode(
-    Strings values not None, Strings keys, Moments moments, int64_t now_ms,
-    array.array order, Py_ssize_t at, Py_ssize_t end, Py_ssize_t room, Headers headers=None,
+    Strings values not None, Strings keys, Moments moments, int64_t now_ms, Py_ssize_t at, Py_ssize_t rows,
+    array.array picks, Py_ssize_t groups, int64_t room, int64_t most, Headers headers=None,
 ):
-    """Encode rows as the records of a batch, as `plain_columns.encode` does."""
-    cdef Work work
-    cdef const int* rows = NULL
-    cdef const Span* key_span = NULL
-    cdef const Clock* clock = NULL
-    cdef const Lists* lists = NULL
-    cdef bytes payload
-    if order is None:
-        _check(values, keys, moments, headers, at, end)
-    else:
-        _check(values, keys, moments, headers, 0, values.length)
-        if order.typecode != "i" or not 0 <= at <= end <= len(order):
-            raise ValueError(f"there are no rows {at} to {end} among {len(order)}")
-        rows = order.data.as_ints
-    if not 0 <= room <= INT32_MAX or now_ms < 0:
+    """Encode rows as batches of each group, as `plain_columns.encode` does."""
+    cdef Window window
+    cdef Py_ssize_t index, most_batches
+    _check(values, keys, moments, headers, at, _end(at, rows))
+    if not 1 <= groups <= _MOST_ROWS or (picks is not None and (picks.typecode != "H" or len(picks) != rows)):
+        raise ValueError(f"{rows} rows are not in {groups} groups")
+    if not (0 <= room <= INT32_MAX and 0 <= most <= INT32_MAX) or now_ms < 0:
         raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
-    if keys is not None:
-        key_span = &keys.span
-    if moments is not None:
-        clock = &moments.clock
-    if headers is not None:
-        lists = &headers.lists
-    # A new bytes object may be written to while no other code has it. The records take fewer bytes than their bound.
-    payload = PyBytes_FromStringAndSize(NULL, room)
-    _encode(
-        &values.span, key_span, clock, lists, now_ms, rows, values.length, at, end, <unsigned char*> PyBytes_AS_STRING(payload), room, &work
-    )
-    if work.trouble != NONE:
-        raise IndexError(work.row) if work.trouble == ORDER else _bad(work.row, work.trouble)
-    payload = PyBytes_FromStringAndSize(PyBytes_AS_STRING(payload), work.size)
-    if work.count == 0:
-        return Encoded(0, b"", now_ms, now_ms, b"", b"", _NO_DELTA)
-    return Encoded(
-        work.count,
-        payload,
-        work.base,
-        work.latest,
-        _sizes(key_span, -1 if keys is None else work.key_size, work.keys_differ, rows, at, work.count),
-        _sizes(&values.span, work.value_size, work.values_differ, rows, at, work.count),
-        _deltas(clock, now_ms, work.base, rows, at, work.count) if work.moments_differ else _NO_DELTA,
-    )
+    memset(&window, 0, sizeof(Window))
+    window.values = &values.span
+    window.keys = &keys.span if keys is not None else NULL
+    window.clock = &moments.clock if moments is not None else NULL
+    window.lists = &headers.lists if headers is not None else NULL
+    window.picks = picks.data.as_ushorts if picks is not None else NULL
+    window.now_ms, window.at, window.rows, window.groups, window.room, window.most = now_ms, at, rows, groups, room, most
+    # Two batches in a row of one group have more bytes than `room`.
+    most_batches = min(rows, groups + <Py_ssize_t> (2 * most // max(room, 1)))
+    made = [[] for index in range(groups)]
+    try:
+        window.batches = <Batch*> calloc(most_batches + 1, sizeof(Batch))
+        window.records = <Record*> calloc(rows + 1, sizeof(Record))
+        window.open = <int*> calloc(groups, sizeof(int))
+        if window.batches == NULL or window.records == NULL or window.open == NULL:
+            raise MemoryError
+        _plan(&window)
+        if window.trouble == NONE:
+            for index in range(1, window.count + 1):
+                made[window.batches[index].group].append(_encoded(&window.batches[index]))
+            _write(&window)
+        if window.trouble != NONE:
+            raise IndexError(window.row) if window.trouble == GROUP else _bad(window.row, window.trouble)
+    finally:
+        free(window.batches)
+        free(window.records)
+        free(window.open)
+    return made
 
 
 # Partitions
@@ -409,7 +405,7 @@ def assign(
     cdef const char* data = NULL
     # 1 + the group's number by partition, and after the partitions that of null keys; 0: no group yet
     cdef int* numbers
-    cdef array.array picks, order
+    cdef array.array picks
     if keys is not None:
         length = keys.length
     if column is not None:
@@ -417,11 +413,7 @@ def assign(
     if not (0 <= rows <= _MOST_ROWS and 1 <= partitions < INT32_MAX and -1 <= nobodys < partitions and 0 <= at <= length - rows):
         raise ValueError(f"{rows} rows for {partitions} partitions")
     picks = array.clone(_SHORTS, rows, zero=False)
-    order = array.clone(_INTS, rows, zero=False)
     parts = []
-    counts = array.clone(_INTS, rows + 1, zero=True)
-    # for each group, the number of its rows, and later the end of its rows in `order` so far
-    cdef int* behind = (<array.array> counts).data.as_ints
     numbers = <int*> calloc(partitions + 1, sizeof(int))
     if numbers == NULL:
         raise MemoryError
@@ -445,19 +437,9 @@ def assign(
                 numbers[place] = <int> groups
                 parts.append(-1 if place == partitions else place)
             picks.data.as_ushorts[index] = <unsigned short> (numbers[place] - 1)
-            behind[numbers[place] - 1] += 1
     finally:
         free(numbers)
-    place = 0
-    for index in range(groups):
-        size = behind[index]
-        behind[index] = <int> place
-        place += size
-    for index in range(rows):
-        place = behind[picks.data.as_ushorts[index]]
-        order.data.as_ints[place] = <int> (at + index)
-        behind[picks.data.as_ushorts[index]] += 1
-    return picks, parts, order, [behind[index] for index in range(groups)]
+    return picks, parts
 
 
 # The checksum
@@ -508,6 +490,40 @@ def hash_rows(
 
 
 # CRC-32C
+
+# For each byte of eight, what it does to the checksum ("slicing by 8").
+cdef uint32_t[8][256] _CRCS
+
+
+cdef inline void _make_crcs() noexcept nogil:
+    cdef uint32_t crc
+    cdef int byte, place, _bit
+    for byte in range(256):
+        crc = byte
+        for _bit in range(8):
+            crc = crc >> 1 ^ (<uint32_t> 0x82F63B78 if crc & 1 else 0)
+        _CRCS[0][byte] = crc
+    for place in range(1, 8):
+        for byte in range(256):
+            crc = _CRCS[place - 1][byte]
+            _CRCS[place][byte] = crc >> 8 ^ _CRCS[0][crc & 0xFF]
+
+
+cdef inline uint32_t _crc_by_table(uint32_t crc, const unsigned char* at, size_t size) noexcept nogil:
+    while size >= 8:
+        crc ^= at[0] | <uint32_t> at[1] << 8 | <uint32_t> at[2] << 16 | <uint32_t> at[3] << 24
+        crc = (
+            _CRCS[7][crc & 0xFF] ^ _CRCS[6][crc >> 8 & 0xFF] ^ _CRCS[5][crc >> 16 & 0xFF] ^ _CRCS[4][crc >> 24]
+            ^ _CRCS[3][at[4]] ^ _CRCS[2][at[5]] ^ _CRCS[1][at[6]] ^ _CRCS[0][at[7]]
+        )
+        at += 8
+        size -= 8
+    while size:
+        crc = crc >> 8 ^ _CRCS[0][(crc ^ at[0]) & 0xFF]
+        at += 1
+        size -= 1
+    return crc
+
 
 _make_crcs()
 cdef bint _HAS_CRC = has_crc_instruction()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from array import array
     from typing import TypeAlias
 
-__all__ = ["BAD_OFFSETS", "BAD_TIME", "NO_HEADER", "NO_NAME", "NO_TEXT", "BadRow", "Encoded", "Sizes", "bad_partition"]
+__all__ = ["BAD_OFFSETS", "BAD_TIME", "CHANGED", "NO_HEADER", "NO_NAME", "NO_TEXT", "BadRow", "Encoded", "Sizes", "bad_partition"]
 
 # A number for each record, or as a varint the number that all records have in common.
 Sizes: TypeAlias = "array[int] | bytes"
@@ -32,6 +32,7 @@ class BadRow(Exception):
 
 BAD_OFFSETS: Final = "its offsets do not lie within the column's data: the array is damaged"
 BAD_TIME: Final = "its timestamp is negative: it is milliseconds since 1970"
+CHANGED: Final = "the columns were changed before send_columns returned"
 NO_HEADER: Final = "a header is a pair of a string and bytes or null, not null"
 NO_NAME: Final = "a header's key is a string, not null"
 NO_TEXT: Final = "a header's key is a string, and its bytes are not UTF-8"

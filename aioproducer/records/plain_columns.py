@@ -7,9 +7,10 @@ row in the data, and the data. The buffers are untrusted: an offset is checked b
 from __future__ import annotations
 
 from array import array
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
+from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, CHANGED, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
 from aioproducer.records.record_batch import MAX_RECORD_OVERHEAD
 from aioproducer.records.varint_tables import field_size, varint
 from aioproducer.records.varints import NO_DELTA
@@ -23,6 +24,7 @@ __all__ = ["BadRow", "Encoded", "Headers", "Moments", "Partitions", "Strings", "
 
 # Bytes of records in one batch.
 _MOST: Final = 2**31 - 1
+_GROUPS: Final = 65_535
 
 
 def _layout(what: str, buffer: Any, bits: int, first: int, rows: int) -> memoryview:
@@ -312,57 +314,86 @@ def _measured(values: Strings, keys: Strings | None, moments: Moments | None, he
     return size + len(_packed(headers, row))
 
 
-def encode(  # noqa: PLR0913, PLR0917  (a call for each batch: a tuple of columns would be made anew)
+class _Batch:
+    """Holds the records of one batch while they are encoded."""
+
+    __slots__ = ("_base", "_deltas", "_key_sizes", "_parts", "_value_sizes", "size")
+
+    def __init__(self, base: int) -> None:
+        self._base = base
+        self._parts: list[bytes] = []
+        self._key_sizes: list[int] = []
+        self._value_sizes: list[int] = []
+        self._deltas: list[int] = []
+        self.size = 0
+
+    def record(self, moment: int, fields: Sequence[bytes]) -> list[bytes]:
+        """Return the parts of the next record."""
+        body = [b"\0", varint(moment - self._base), varint(len(self._deltas)), *fields]
+        return [varint(sum(map(len, body))), *body]
+
+    def add(self, record: Sequence[bytes], moment: int, key_size: int, value_size: int) -> None:
+        self._parts += record
+        self.size += sum(map(len, record))
+        self._key_sizes.append(key_size)
+        self._value_sizes.append(value_size)
+        self._deltas.append(moment - self._base)
+
+    def encoded(self) -> Encoded:
+        deltas = self._deltas
+        sizes = _compact(self._key_sizes), _compact(self._value_sizes)
+        return Encoded(len(deltas), b"".join(self._parts), self._base, self._base + max(deltas), *sizes, _compact_deltas(deltas))
+
+
+def encode(  # noqa: PLR0913, PLR0917  (a call for each window: a tuple of columns would be made anew)
     values: Strings,
     keys: Strings | None,
     moments: Moments | None,
     now_ms: int,
-    order: array[int] | None,
     at: int,
-    end: int,
+    rows: int,
+    picks: array[int] | None,
+    groups: int,
     room: int,
+    most: int,
     headers: Headers | None = None,
-) -> Encoded:
-    """Encode the rows from `at` to `end`, or `order[at:end]`, as the records of a batch: as many as fit into `room` bytes, perhaps none.
+) -> list[list[Encoded]]:
+    """Encode `rows` rows from `at` on as batches of records. Returns the batches of each group, in their order.
 
-    `order` has the type code "i". A row without a time gets `now_ms`; without `moments` all rows get it.
+    A batch has at most `room` bytes, or one record. `picks`, of the type code "H", has the group of each row, below `groups`; None: all are
+    in the first. A row without a time gets `now_ms`; without `moments` all rows get it.
 
     Raises:
-        BadRow: a row cannot be a record.
-        IndexError: an entry of `order` is no row.
-        ValueError: there are no such rows, `room` is out of range, or `now_ms` is negative.
+        BadRow: a row cannot be a record, or the records have more than `most` bytes: they had not when they were measured.
+        IndexError: a row's group is not below `groups`.
+        ValueError: there are no such rows, `groups`, `room` or `most` is out of range, or `now_ms` is negative.
     """
-    rows = _rows((values, keys, moments, headers), order, at, end)
-    if not 0 <= room <= _MOST or now_ms < 0:
+    check_rows((values, keys, moments, headers), at, at + rows)
+    if not 1 <= groups <= _GROUPS or (picks is not None and len(picks) != rows):
+        raise ValueError(f"{rows} rows are not in {groups} groups")
+    if not (0 <= room <= _MOST and 0 <= most <= _MOST) or now_ms < 0:
         raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
-    parts: list[bytes] = []
-    key_sizes: list[int] = []
-    value_sizes: list[int] = []
-    deltas: list[int] = []
-    base, left = now_ms, room
-    for index, row in enumerate(rows):
-        key = None if keys is None else keys.get(row)
-        value = values.get(row)
+    made: list[list[_Batch]] = [[] for _ in range(groups)]
+    for row, group in zip(range(at, at + rows), picks or repeat(0, rows), strict=True):
+        if group >= groups:
+            raise IndexError(row)
+        key_size, key = _sized(None if keys is None else keys.get(row))
+        value_size, value = _sized(values.get(row))
         given = None if moments is None else moments.get(row)
         moment = now_ms if given is None else given
-        packed = _packed(headers, row)
-        (key_size, key), (value_size, value) = _sized(key), _sized(value)
-        base = base if index else moment
-        delta = moment - base
-        record = b"\0", varint(delta), varint(index), varint(key_size), key, varint(value_size), value, packed
+        fields = varint(key_size), key, varint(value_size), value, _packed(headers, row)
+        batches = made[group]
+        record = batches[-1].record(moment, fields) if batches else ()
         size = sum(map(len, record))
-        left -= field_size(size)
-        if left < 0:
-            break
-        parts.append(varint(size))
-        parts += record
-        key_sizes.append(key_size)
-        value_sizes.append(value_size)
-        deltas.append(delta)
-    if not parts:
-        return Encoded(0, b"", now_ms, now_ms, b"", b"", NO_DELTA)
-    sizes = _compact(key_sizes), _compact(value_sizes)
-    return Encoded(len(deltas), b"".join(parts), base, base + max(deltas), *sizes, _compact_deltas(deltas))
+        if not batches or batches[-1].size + size > room:
+            batches.append(_Batch(moment))
+            record = batches[-1].record(moment, fields)
+            size = sum(map(len, record))
+        most -= size
+        if most < 0:
+            raise BadRow(row, CHANGED)
+        batches[-1].add(record, moment, key_size, value_size)
+    return [[batch.encoded() for batch in batches] for batches in made]
 
 
 def _packed(headers: Headers | None, row: int) -> bytes:
@@ -373,18 +404,6 @@ def _packed(headers: Headers | None, row: int) -> bytes:
         value_size, value = _sized(value)
         parts += (varint(len(name)), name, varint(value_size), value)
     return b"".join(parts)
-
-
-def _rows(columns: Sequence[Any], order: array[int] | None, at: int, end: int) -> Sequence[int]:
-    """Return the rows to encode, in order."""
-    if order is None:
-        check_rows(columns, at, end)
-        return range(at, end)
-    length = len(columns[0])
-    check_rows(columns, 0, length)
-    if not 0 <= at <= end <= len(order):
-        raise ValueError(f"there are no rows {at} to {end} among {len(order)}")
-    return order[at:end]
 
 
 def _sized(field: bytes | None) -> tuple[int, bytes]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from array import array
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.records import plain_columns
-from aioproducer.records.plain_columns import BadRow
+from aioproducer.records.plain_columns import BadRow, Encoded
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import OVERHEAD, encode_record, header, size_limit
 from aioproducer.records.varints import unvarint
@@ -75,70 +77,91 @@ def tables(draw: Any) -> dict[str, Any]:
     count = draw(st.integers(0, 12))
     exactly = {"min_size": count, "max_size": count}
     at = draw(st.integers(0, count))
-    order = draw(st.one_of(st.none(), st.permutations(range(count))))
+    end = draw(st.integers(at, count))
+    groups = st.lists(st.integers(0, 2), min_size=end - at, max_size=end - at)
     return {
         "values": draw(st.lists(texts, **exactly)),
         "keys": draw(st.one_of(st.none(), st.lists(texts, **exactly))),
         "times": draw(st.one_of(st.none(), st.lists(times, **exactly))),
-        "order": order,
+        "picks": draw(st.one_of(st.none(), groups)),
         "at": at,
-        "end": draw(st.integers(at, count)),
+        "end": end,
         "before": draw(st.integers(0, 9)),
         "is_large": draw(st.booleans()),
         "gap": draw(st.sampled_from([b"", b"gap"])),
     }
 
 
-def encoded(build: Any, table: dict[str, Any], room: int) -> Any:
-    order = None if table["order"] is None else array("i", table["order"])
+def encoded(build: Any, table: dict[str, Any], room: int, most: int = 2**31 - 1, groups: int = 3) -> Any:
+    picks = None if table["picks"] is None else array("H", table["picks"])
     layout = {name: table[name] for name in ("before", "is_large", "gap")}
     keys = None if table["keys"] is None else strings(build, table["keys"], **layout)
     clock = moments(build, table["times"], table["before"])
-    return build.encode(strings(build, table["values"], **layout), keys, clock, 99, order, table["at"], table["end"], room)
+    at, rows = table["at"], table["end"] - table["at"]
+    return build.encode(strings(build, table["values"], **layout), keys, clock, 99, at, rows, picks, groups, room, most)
 
 
-def expected(table: dict[str, Any], room: int) -> tuple[bytes, list[tuple[Any, Any, int]]]:
-    """Return the payload and the rows that the encoder of single records makes."""
-    rows = list(table["order"] or range(len(table["values"])))[table["at"] : table["end"]]
-    payload, taken = b"", []
-    for row in rows:
+def expected(table: dict[str, Any], room: int) -> list[list[tuple[bytes, list[tuple[Any, Any, int]]]]]:
+    """Return the payloads and the rows that the encoder of single records makes, by group."""
+    made: list[list[tuple[bytes, list[tuple[Any, Any, int]]]]] = [[], [], []]
+    for index, row in enumerate(range(table["at"], table["end"])):
         key = None if table["keys"] is None else table["keys"][row]
+        value = table["values"][row]
         time = None if table["times"] is None else table["times"][row]
         time = 99 if time is None else time
-        base = taken[0][2] if taken else time
-        record = encode_record(len(taken), time - base, key, table["values"][row], b"\0")
-        if len(payload) + len(record) > room:
-            break
-        payload += record
-        taken.append((key, table["values"][row], time))
-    return payload, taken
+        batches = made[table["picks"][index] if table["picks"] is not None else 0]
+        payload, taken = batches[-1] if batches else (b"", [])
+        record = encode_record(len(taken), time - taken[0][2] if taken else 0, key, value, b"\0")
+        if batches and len(payload) + len(record) <= room:
+            batches[-1] = payload + record, [*taken, (key, value, time)]
+        else:
+            batches.append((encode_record(0, 0, key, value, b"\0"), [(key, value, time)]))
+    return made
 
 
 @each_build
 @given(table=tables(), room=st.one_of(st.integers(0, 100), st.integers(0, 40_000)))
 @settings(max_examples=100, deadline=None)
 def test_rows_become_the_records_that_they_are_one_by_one(build: Any, table: dict[str, Any], room: int) -> None:
-    """The builder encodes as many rows as fit, with the bytes of single records and the facts for their metadata."""
-    found = encoded(build, table, room)
-    payload, taken = expected(table, room)
-    assert found.payload == payload
-    assert found.rows == len(taken)
-    if taken:
-        assert (found.base, found.latest) == (taken[0][2], max(time for _, _, time in taken))
-        assert numbers(found.key_sizes, found.rows) == [-1 if key is None else len(key) for key, _, _ in taken]
-        assert numbers(found.value_sizes, found.rows) == [-1 if value is None else len(value) for _, value, _ in taken]
-        deltas = [time - found.base for _, _, time in taken]
-        assert (found.moments == b"\0\0") if not any(deltas) else (found.moments == array("q", deltas))
+    """In the batches of their groups: as many as fit, or one, with the bytes of single records and the facts for their metadata."""
+    found, wanted = encoded(build, table, room), expected(table, room)
+    assert [[batch.payload for batch in batches] for batches in found] == [[payload for payload, _ in batches] for batches in wanted]
+    for batch, (_, taken) in zip(chain(*found), chain(*wanted), strict=True):
+        assert batch.rows == len(taken)
+        assert (batch.base, batch.latest) == (taken[0][2], max(time for _, _, time in taken))
+        assert numbers(batch.key_sizes, batch.rows) == [-1 if key is None else len(key) for key, _, _ in taken]
+        assert numbers(batch.value_sizes, batch.rows) == [-1 if value is None else len(value) for _, value, _ in taken]
+        deltas = [time - batch.base for _, _, time in taken]
+        assert (batch.moments == b"\0\0") if not any(deltas) else (batch.moments == array("q", deltas))
+
+
+@each_build
+@given(table=tables(), room=st.integers(0, 300))
+@settings(max_examples=50, deadline=None)
+def test_rows_that_take_more_than_was_measured_are_refused(build: Any, table: dict[str, Any], room: int) -> None:
+    """The first row beyond the bytes for which there is memory is named: it has changed since."""
+    sizes = [len(payload) for payload, _ in chain(*expected(table, room))]
+    assert encoded(build, table, room, sum(sizes)) == encoded(build, table, room)
+    if sizes:
+        with pytest.raises(BadRow, match="the columns were changed") as raised:
+            encoded(build, table, room, sum(sizes) - 1)
+        assert raised.value.row == table["end"] - 1
 
 
 @needs_compiled_columns
-@given(table=tables(), room=st.integers(-2, 3000), most=st.integers(0, 20_000), longest=st.integers(0, 10_000))
+@given(
+    table=tables(),
+    room=st.integers(-2, 3000),
+    most=st.integers(-1, 20_000),
+    longest=st.integers(0, 10_000),
+    groups=st.sampled_from([0, 1, 2, 3, 65_536]),
+)
 @settings(max_examples=150, deadline=None)
-def test_both_builds_say_the_same(table: dict[str, Any], room: int, most: int, longest: int) -> None:
+def test_both_builds_say_the_same(table: dict[str, Any], room: int, most: int, longest: int, groups: int) -> None:
     """Also of what makes no sense."""
-    said = [outcome(lambda build=build: encoded(build, table, room)) for build in BUILDS]
+    said = [outcome(lambda build=build: encoded(build, table, room, most, groups)) for build in BUILDS]
     assert [one == said[0] for one in said] == [True, True]
-    assert {tuple(map(type, one)) for one in said} == {tuple(map(type, said[0]))}
+    assert len({repr(one) for one in said}) == 1
     said = []
     for build in BUILDS:
         layout = {name: table[name] for name in ("before", "is_large", "gap")}
@@ -156,20 +179,20 @@ def test_both_builds_say_the_same(table: dict[str, Any], room: int, most: int, l
     first=st.integers(-1, 4),
     length=st.integers(-1, 10),
     is_large=st.booleans(),
-    order=st.one_of(st.none(), st.lists(st.integers(-2, 10), max_size=8)),
+    picks=st.one_of(st.none(), st.lists(st.integers(0, 3), max_size=8)),
 )
 @settings(max_examples=250, deadline=None)
 def test_whatever_lies_in_the_buffers_both_builds_say_the_same_of_it(
-    offsets: list[int], data: bytes, validity: bytes | None, first: int, length: int, is_large: bool, order: list[int] | None
+    offsets: list[int], data: bytes, validity: bytes | None, first: int, length: int, is_large: bool, picks: list[int] | None
 ) -> None:
-    """Offsets that go back, before the data or beyond it, buffers that are too short, rows that are not there."""
+    """Offsets that go back, before the data or beyond it, buffers that are too short, rows and groups that are not there."""
     packed = array("q" if is_large else "i", offsets).tobytes()
 
     def try_all(build: Any) -> list[Any]:
         column = build.Strings(validity, packed, data, first, length, is_large=is_large)
-        rows = None if order is None else array("i", order)
+        groups = None if picks is None else array("H", picks)
         calls: list[Callable[[], Any]] = [
-            lambda: build.encode(column, column, None, 0, rows, 0, length if rows is None else len(rows), ROOM),
+            lambda: build.encode(column, column, None, 0, 0, length if groups is None else len(groups), groups, 3, ROOM, ROOM),
             lambda: build.measure(column, column, None, 0, length, ROOM, ROOM),
             *[lambda row=row: column.get(row) for row in range(-1, length + 1)],
         ]
@@ -208,8 +231,8 @@ def test_a_row_whose_offsets_lie_is_named(build: Any, offsets: list[int], is_lar
     packed = array("q" if is_large else "i", offsets).tobytes()
     column = build.Strings(None, packed, b"abc", 0, 2, is_large=is_large)
     for call in (
-        lambda: build.encode(column, None, None, 0, None, 0, 2, ROOM),
-        lambda: build.encode(column, None, None, 0, array("i", [bad]), 0, 1, ROOM),
+        lambda: build.encode(column, None, None, 0, 0, 2, None, 1, ROOM, ROOM),
+        lambda: build.encode(column, None, None, 0, bad, 1, array("H", [0]), 1, ROOM, ROOM),
         lambda: build.measure(column, None, None, bad, 2 - bad, ROOM, ROOM),
         lambda: column.get(bad),
     ):
@@ -219,7 +242,7 @@ def test_a_row_whose_offsets_lie_is_named(build: Any, offsets: list[int], is_lar
         assert "offsets" in raised.value.what
     null = build.Strings(bytes([3 - (1 << bad)]), packed, b"abc", 0, 2, is_large=is_large)
     assert null.get(bad) is None
-    assert build.encode(null, None, None, 0, None, 0, 2, ROOM).rows == 2
+    assert build.encode(null, None, None, 0, 0, 2, None, 1, ROOM, ROOM)[0][0].rows == 2
 
 
 @each_build
@@ -234,28 +257,34 @@ def test_what_comes_before_a_bad_row_is_measured(build: Any) -> None:
         with pytest.raises(BadRow, match="negative"):
             call()
     with pytest.raises(BadRow, match="negative"):
-        build.encode(values, None, clock, 5, None, 0, 4, ROOM)
+        build.encode(values, None, clock, 5, 0, 4, None, 1, ROOM, ROOM)
 
 
 @each_build
 @pytest.mark.parametrize(
-    ("at", "end", "order", "room", "now", "error"),
+    ("at", "rows", "picks", "groups", "room", "most", "now", "error"),
     [
-        (0, 3, None, ROOM, 0, ValueError),
-        (-1, 2, None, ROOM, 0, ValueError),
-        (2, 1, None, ROOM, 0, ValueError),
-        (0, 2, [0], ROOM, 0, ValueError),
-        (0, 1, [2], ROOM, 0, IndexError),
-        (0, 1, [-1], ROOM, 0, IndexError),
-        (0, 2, None, -1, 0, ValueError),
-        (0, 2, None, 2**31, 0, ValueError),
-        (0, 2, None, ROOM, -1, ValueError),
+        (0, 3, None, 1, ROOM, ROOM, 0, ValueError),
+        (-1, 3, None, 1, ROOM, ROOM, 0, ValueError),
+        (2, -1, None, 1, ROOM, ROOM, 0, ValueError),
+        (0, 2, [0], 1, ROOM, ROOM, 0, ValueError),
+        (0, 1, [0, 0], 1, ROOM, ROOM, 0, ValueError),
+        (0, 2, [0, 1], 1, ROOM, ROOM, 0, IndexError),
+        (0, 2, [0, 1], 0, ROOM, ROOM, 0, ValueError),
+        (0, 2, [0, 1], 65_536, ROOM, ROOM, 0, ValueError),
+        (0, 2, None, 1, -1, ROOM, 0, ValueError),
+        (0, 2, None, 1, 2**31, ROOM, 0, ValueError),
+        (0, 2, None, 1, ROOM, -1, 0, ValueError),
+        (0, 2, None, 1, ROOM, 2**31, 0, ValueError),
+        (0, 2, None, 1, ROOM, ROOM, -1, ValueError),
     ],
 )
-def test_rows_that_are_not_there(build: Any, at: int, end: int, order: Any, room: int, now: int, error: type[Exception]) -> None:
+def test_rows_and_groups_that_are_not_there(
+    build: Any, at: int, rows: int, picks: Any, groups: int, room: int, most: int, now: int, error: type[Exception]
+) -> None:
     column = strings(build, [b"a", b"b"])
     with pytest.raises(error):
-        build.encode(column, None, None, now, None if order is None else array("i", order), at, end, room)
+        build.encode(column, None, None, now, at, rows, None if picks is None else array("H", picks), groups, room, most)
 
 
 @each_build
@@ -264,7 +293,7 @@ def test_columns_of_other_lengths(build: Any) -> None:
     clock = moments(build, [1])
     for keys, time in ((short, None), (None, clock)):
         with pytest.raises(ValueError, match="there are no rows"):
-            build.encode(whole, keys, time, 0, None, 0, 1, ROOM)
+            build.encode(whole, keys, time, 0, 0, 1, None, 1, ROOM, ROOM)
         with pytest.raises(ValueError, match="there are no rows"):
             build.measure(whole, keys, time, 0, 1, ROOM, ROOM)
 
@@ -286,7 +315,8 @@ def test_measuring_is_what_a_record_may_have_at_most(build: Any) -> None:
 def test_a_reader_finds_the_rows_again(build: Any) -> None:
     """In a whole batch, read as a broker or a consumer does."""
     rows: Rows = [None if at % 7 == 0 else b"%d" % at * (at % 90) for at in range(2000)]
-    found = build.encode(strings(build, rows), strings(build, rows[::-1]), moments(build, list(range(2000))), 0, None, 0, 2000, ROOM)
+    columns = strings(build, rows), strings(build, rows[::-1]), moments(build, list(range(2000)))
+    found = build.encode(*columns, 0, 0, 2000, None, 1, ROOM, 9 * ROOM)[0][0]
     head = header(found.payload, found.rows, 0, found.base, found.latest)
     [batch] = read_batches(head + found.payload)
     records = list(batch.records())
@@ -294,6 +324,36 @@ def test_a_reader_finds_the_rows_again(build: Any) -> None:
     assert [record.value for record in records] == rows[: found.rows]
     assert [record.key for record in records] == rows[::-1][: found.rows]
     assert [record.timestamp_ms for record in records] == list(range(found.rows))
+
+
+@needs_compiled_columns
+@pytest.mark.parametrize(("begin", "end"), [(0, 9), (4, 5), (9, 9), (6, 9), (4, 9), (-1, 9), (4, 2**31 - 1)])
+def test_rows_that_change_while_they_are_encoded_are_refused(begin: int, end: int) -> None:
+    """A finalizer or another thread may run while the batches are made. Their sizes are fixed by then: no byte is written beyond them."""
+    offsets = bytearray(struct.pack("=4i", 0, 4, 9, 20))
+    column = compiled_columns.Strings(None, offsets, b"x" * 20, 0, 3, is_large=False)
+    gc.collect()
+    plain = compiled_columns.encode(column, column, None, 0, 0, 3, None, 1, 0, ROOM)
+
+    def change(_phase: str, _: object) -> None:
+        # Once the first of the new batches is there.
+        if sum(isinstance(one, Encoded) for one in gc.get_objects()) > len(plain[0]):
+            struct.pack_into("=2i", offsets, 4, begin, end)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(change)
+    gc.set_threshold(1)
+    try:
+        said = outcome(lambda: compiled_columns.encode(column, column, None, 0, 0, 3, None, 1, 0, ROOM))
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(change)
+    if (begin, end) == (4, 9):
+        assert said == plain
+    else:
+        assert said[0] is BadRow
+        # The first row that changed: none was written before it with another size.
+        assert said[1] == f"({int(begin == 4)}, 'the columns were changed before send_columns returned')"
 
 
 @each_build

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.core import key_grouping
 from aioproducer.engine.delivery.chosen_build import make_delivery
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.errors import UsageError
 from aioproducer.records.columns import BadRow, encode
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class ColumnWindow:
         moment: the timestamp of rows that have none of their own. None: the time when they are queued.
     """
 
-    __slots__ = ("_groups", "_moment", "_routing", "_runs", "at", "keyed", "partition", "piece", "rows", "size")
+    __slots__ = ("_moment", "_picks", "_queues", "_routing", "_runs", "at", "keyed", "partition", "piece", "rows", "size")
 
     def __init__(self, piece: Piece, at: int, rows: int, size: int, *, partition: int | None, keyed: bool, moment: int | None) -> None:
         self.piece: Piece = piece
@@ -48,76 +47,68 @@ class ColumnWindow:
         self.keyed: bool = keyed
         self._moment = moment
         self._routing: TopicRouting | None = None
-        self._groups: tuple[array[int] | None, Sequence[PartitionQueue | None], array[int] | None, Sequence[int]] = (None, (), None, ())
+        # The group of each row, and the partition of each group.
+        self._picks: array[int] | None = None
+        self._queues: Sequence[PartitionQueue | None] = ()
         self._runs: list[list[Run]] = []
 
     def queues(self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Sequence[PartitionQueue | None]:
         """Return the partition of each group of rows; None: the sticky partitions at the time when the rows are queued."""
         if self._routing is not routing:
             self._routing = routing
-            self._groups = self._grouped(routing, sticky)
-        return self._groups[1]
+            self._picks, self._queues = self._grouped(routing, sticky)
+        return self._queues
 
-    def _grouped(self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Any:
+    def _grouped(
+        self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]
+    ) -> tuple[array[int] | None, Sequence[PartitionQueue | None]]:
         if self.partition is not None and self.piece.partitions is None:
-            return None, [routing.queues[self.partition]], None, [self.at + self.rows]
+            return None, [routing.queues[self.partition]]
         if not self.keyed and self.piece.partitions is None:
-            return None, [None], None, [self.at + self.rows]
+            return None, [None]
         try:
-            picks, partitions, order, ends = self._assigned(len(routing.queues), -1)
+            picks, partitions = self._assigned(len(routing.queues), -1)
             # All rows without a key go to one sticky partition: beside rows with keys they keep their order.
             if -1 in partitions and len(partitions) > 1:
                 nobodys = sticky(routing, self.size // len(partitions)).partition
-                picks, partitions, order, ends = self._assigned(len(routing.queues), nobodys)
+                picks, partitions = self._assigned(len(routing.queues), nobodys)
         except BadRow as error:
             raise self.piece.bad(error) from None
-        return picks, [None if partition < 0 else routing.queues[partition] for partition in partitions], order, ends
+        return picks, [None if partition < 0 else routing.queues[partition] for partition in partitions]
 
     def _assigned(self, partitions: int, nobodys: int) -> Any:
         return key_grouping.assign(self.piece.keys if self.keyed else None, self.at, self.rows, partitions, nobodys, self.piece.partitions)
 
     def need(self, room: int) -> int:
         """Return the most bytes of memory that the window takes, in batches of `room` bytes, once its partition queues are known."""
-        return self.size + (self.size // room + len(self._groups[1])) * BATCH_OVERHEAD
+        return self.size + (self.size // room + len(self._queues)) * BATCH_OVERHEAD
 
-    def encode(self, now_ms: int, room: int) -> list[tuple[int, PartitionQueue | None, Encoded]]:
-        """Encode the rows as batches of `room` bytes. Returns each with its group and partition.
+    def encode(self, now_ms: int, room: int) -> list[list[Encoded]]:
+        """Encode the rows as batches of `room` bytes. Returns those of each group.
 
         Raises:
             UsageError: a row cannot be a record.
         """
-        _, queues, order, ends = self._groups
         piece, now_ms = self.piece, now_ms if self._moment is None else self._moment
-        batches = []
-        at = self.at if order is None else 0
+        # The rows fitted into `size` bytes when they were measured.
+        most = min(self.size, _LARGEST)
+        columns = piece.values, piece.keys, piece.moments
         try:
-            for number, (queue, end) in enumerate(zip(queues, ends, strict=True)):
-                while at < end:
-                    encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, end, room, piece.headers)
-                    # A row that is larger than a batch gets a batch of its own.
-                    if not encoded.rows:
-                        alone = min(self.size, _LARGEST)
-                        encoded = encode(piece.values, piece.keys, piece.moments, now_ms, order, at, at + 1, alone, piece.headers)
-                    # The row fitted when it was measured: without this check the loop would not end.
-                    if not encoded.rows:
-                        raise UsageError(f"row {piece.first + at}: the columns were changed before send_columns returned")
-                    batches.append((number, queue, encoded))
-                    at += encoded.rows
+            batches: list[list[Encoded]] = encode(
+                *columns, now_ms, self.at, self.rows, self._picks, len(self._queues), room, most, piece.headers
+            )
         except BadRow as error:
             raise piece.bad(error) from None
         return batches
 
     def queue(
-        self,
-        batches: Sequence[tuple[int, PartitionQueue | None, Encoded]],
-        add: Callable[[PartitionQueue | None, Encoded], ProduceRequestResult],
+        self, batches: Sequence[Sequence[Encoded]], add: Callable[[PartitionQueue | None, Encoded], ProduceRequestResult]
     ) -> Delivery:
-        """Queue the batches by calling `add`. Returns the delivery of the first record."""
-        runs: list[list[Run]] = [[] for _ in self._groups[1]]
-        for number, queue, encoded in batches:
-            runs[number].append([add(queue, encoded), 0, encoded.rows])
-        self._runs = runs
-        return make_delivery(runs[0][0][0], 0)
+        """Queue the batches of each group by calling `add`. Returns the delivery of the first record."""
+        self._runs = [
+            [[add(queue, encoded), 0, encoded.rows] for encoded in some] for queue, some in zip(self._queues, batches, strict=True)
+        ]
+        return make_delivery(self._runs[0][0][0], 0)
 
     @property
     def is_queued(self) -> bool:
@@ -126,5 +117,4 @@ class ColumnWindow:
 
     def tell(self, deliveries: Deliveries) -> None:
         """Add the deliveries of the queued rows to `deliveries`."""
-        picks = self._groups[0]
-        deliveries.add(self.rows, self._runs, picks if len(self._runs) > 1 else None)
+        deliveries.add(self.rows, self._runs, self._picks if len(self._runs) > 1 else None)
