@@ -18,7 +18,7 @@ cdef enum Trouble:
     GROUP
     NULL_HEADER
     NULL_NAME
-    CHANGED
+    OTHER_SIZE
 
 cdef struct Bits:
     # NULL: no row is null
@@ -324,7 +324,7 @@ cdef inline void _plan(Window* window) noexcept nogil:
             body = 3 + fields
         total += _field_size(body)
         if total > window.most:
-            window.trouble = CHANGED
+            window.trouble = OTHER_SIZE
             return
         if is_first:
             window.count += 1
@@ -366,7 +366,7 @@ cdef inline void _write(Window* window) noexcept nogil:
             moment = _time(window.clock, row, window.now_ms)
         headers_size = body - _body(batch, batch.written, moment, _field_size(key_size) + _field_size(value_size))
         if key_size == -2 or value_size == -2 or headers_size < 1 or (headers_size > 1 and window.lists == NULL):
-            window.trouble = CHANGED
+            window.trouble = OTHER_SIZE
             return
         out = _put(batch.out, _zigzag(body))
         out[0] = 0
@@ -377,7 +377,7 @@ cdef inline void _write(Window* window) noexcept nogil:
         if headers_size > 1:
             out = _put_headers(out, batch.most, window.lists, row, headers_size)
             if out == NULL:
-                window.trouble = CHANGED
+                window.trouble = OTHER_SIZE
                 return
         else:
             out[0] = 0

@@ -16,7 +16,7 @@ from libc.stdlib cimport calloc, free
 
 from array import array as _array
 
-from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, CHANGED as _CHANGED, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
+from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, CHANGED, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
 from aioproducer.records.varints import NO_DELTA as _NO_DELTA, varint
 
 __all__ = ["Headers", "Moments", "Partitions", "Strings", "assign", "crc32c", "crc32c_by_table", "encode", "hash_rows", "known", "measure"]
@@ -35,7 +35,7 @@ SOURCE = SOURCE_CRC
 cdef array.array _INTS = _array("i")
 cdef array.array _SHORTS = _array("H")
 cdef array.array _LONGS = _array("q")
-_TROUBLES = {OFFSETS: BAD_OFFSETS, TIME: BAD_TIME, NULL_HEADER: NO_HEADER, NULL_NAME: NO_NAME, CHANGED: _CHANGED}
+_TROUBLES = {OFFSETS: BAD_OFFSETS, TIME: BAD_TIME, NULL_HEADER: NO_HEADER, NULL_NAME: NO_NAME, OTHER_SIZE: CHANGED}
 
 # The columns
 
@@ -354,7 +354,7 @@ def encode(
     window.now_ms, window.at, window.rows, window.groups, window.room, window.most = now_ms, at, rows, groups, room, most
     # Two batches in a row of one group have more bytes than `room`.
     most_batches = min(rows, groups + <Py_ssize_t> (2 * most // max(room, 1)))
-    made = [[] for index in range(groups)]
+    made = [[] for _group in range(groups)]
     try:
         window.batches = <Batch*> calloc(most_batches + 1, sizeof(Batch))
         window.records = <Record*> calloc(rows + 1, sizeof(Record))

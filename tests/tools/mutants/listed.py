@@ -1098,6 +1098,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/records/test_plain_columns.py",),
     ),
     Mutant(
+        "columns-that-grew-take-more-memory-than-they-hold",
+        "records/plain_columns.py",
+        "        if most < 0:\n",
+        "        if most < -1_000_000:\n",
+        ("tests/records/test_columns.py",),
+    ),
+    Mutant(
         "columns-checksum-takes-null-for-empty",
         "records/row_hash.py",
         "    yield size + 1\n",
