@@ -95,6 +95,22 @@ class Transaction:
         """Request a producer id and return the operation."""
         return self._start(Event.INITIALIZE)
 
+    def restart(self, transactional_id: str) -> Operation:
+        """Request a producer id for a transactional id, as a new producer does, and return the operation.
+
+        A prepared transaction is left to another client. The known coordinators stay.
+        """
+        operation = self._start(Event.RESTART)
+        self.transactional_id = transactional_id
+        self._delivery_context = Coordinator(1, transactional_id)
+        # InitProducerId of an old id and epoch would be refused if another producer had taken its place, instead of taking its place.
+        self.identity = NO_IDENTITY
+        self.error = None
+        self.partitions.clear()
+        self._groups.clear()
+        self._is_begun = self._is_beginning = self._is_unsure = self._needs_renewal = False
+        return operation
+
     def begin(self, now: float) -> None:
         """Open a transaction."""
         self._go(Event.BEGIN)

@@ -111,7 +111,7 @@ class Sender:
         self._acks = cast("Acks", config.acks)
         self._is_answered = self._acks is not Acks.NONE
         self._codec = cast("Compression", config.compression_type)
-        self._transactional_id = config.transactional_id
+        self.transactional_id = config.transactional_id
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
@@ -321,7 +321,7 @@ class Sender:
             batch.on_wire = True
             batch.history += sent
         asked = produce_exchange.asked(batches, version)
-        body = produce_exchange.encode(asked, version, self._acks, self._timeout_ms, self._transactional_id)
+        body = produce_exchange.encode(asked, version, self._acks, self._timeout_ms, self.transactional_id)
         if self._is_answered:
             connection.send(
                 _PRODUCE, version, body, self._loop.guarded(self._on_answer, node, connection, asked, now), self._request_timeout
@@ -479,7 +479,7 @@ class Sender:
         Raises:
             BrokerError: the user's configuration asks for idempotence or transactions.
         """
-        if self._config.enable_idempotence or self._transactional_id is not None:
+        if self._config.enable_idempotence or self.transactional_id is not None:
             raise broker_error(
                 "UNSUPPORTED_FOR_MESSAGE_FORMAT", f"{where} is older than Kafka 0.11 and knows no idempotence: set enable_idempotence=False"
             )

@@ -126,6 +126,14 @@ class TransactionManager:
         except TransactionTimeout as error:
             raise TransactionTimeout(error.reason, _NO_COORDINATOR) from self._idempotence.trouble
 
+    async def init(self, transactional_id: str) -> None:
+        """Take a transactional id, and wait for the producer id that `run` requests. Cancellation: the request goes on."""
+        operation = self.transaction.restart(transactional_id)
+        self._sender.transactional_id = transactional_id
+        self._on_change()
+        with self._recorder.spent("txn-init-time"):
+            await self._end_of(operation, "init_transactions()")
+
     async def begin(self) -> None:
         """Begin a transaction, once there is a producer id. Cancellation: no transaction is open."""
         if self.transaction.state is State.UNINITIALIZED:

@@ -67,8 +67,8 @@ SINK: Final = (
     Mutant(
         "a-decision-needs-no-lock",
         "spark/ledger_client.py",
-        "driver = self.producer(self.name.driver_id(),",
-        'driver = self.producer(f"{self.name.driver_id()}-{id(self)}",',
+        "driver = await self.producer(self.name.driver_id(),",
+        'driver = await self.producer(f"{self.name.driver_id()}-{id(self)}",',
         (_STEPS,),
     ),
     Mutant(
