@@ -84,9 +84,11 @@ async def test_what_a_task_asks(tasks: int) -> None:
             for task in (1, 2):
                 await run_task(worker, 1, task)
             counts = Counts(cluster)
-            await run_task(worker, 1, 3)
+            report = await run_task(worker, 1, 3)
             assert counts.requests() == {**of_any, "FindCoordinator": 3}
             assert counts.connections() == 0
+            assert report.prepared is not None
+            await worker.resolver.commit(report.prepared)
             # It knows the coordinators of the tasks that it ran before.
             counts = Counts(cluster)
             await run_task(worker, 2, 3)
