@@ -65,6 +65,20 @@ SINK: Final = (
         (_STEPS, _HISTORIES),
     ),
     Mutant(
+        "an-idle-producer-aborts-what-it-prepared",
+        "spark/ledger_client.py",
+        "await leave(self._idle.pop(0))",
+        "await stop_producer(self._idle.pop(0))",
+        (_WRITERS,),
+    ),
+    Mutant(
+        "another-id-is-asked-for-with-the-old-epoch",
+        "core/transactions/transaction.py",
+        "        self.identity = NO_IDENTITY\n        self.error = None\n",
+        "        self.error = None\n",
+        ("tests/scenarios/test_prepared.py",),
+    ),
+    Mutant(
         "a-decision-needs-no-lock",
         "spark/ledger_client.py",
         "driver = await self.producer(self.name.driver_id(),",
