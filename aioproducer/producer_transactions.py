@@ -66,7 +66,7 @@ class TransactionCalls(RunsTransactions):
         Cancellation: the request goes on.
         """
         manager = self._running().transaction_manager
-        await manager.init(read_transactional_id(transactional_id))
+        await manager.start(transactional_id=read_transactional_id(transactional_id))
 
     async def begin_transaction(self) -> None:
         """Begin a transaction: every later send belongs to it. Waits while the producer has no producer id.

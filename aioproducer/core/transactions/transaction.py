@@ -91,15 +91,14 @@ class Transaction:
 
     # The application
 
-    def initialize(self) -> Operation:
-        """Request a producer id and return the operation."""
-        return self._start(Event.INITIALIZE)
+    def initialize(self, transactional_id: str | None = None) -> Operation:
+        """Request a producer id and return the operation.
 
-    def restart(self, transactional_id: str) -> Operation:
-        """Request a producer id for a transactional id, as a new producer does, and return the operation.
-
-        A prepared transaction is left to another client. The known coordinators stay.
+        With a transactional id, the producer takes it, as a new producer does. A prepared transaction is left to another client. The known
+        coordinators stay.
         """
+        if transactional_id is None:
+            return self._start(Event.INITIALIZE)
         operation = self._start(Event.RESTART)
         self.transactional_id = transactional_id
         self._delivery_context = Coordinator(1, transactional_id)

@@ -111,7 +111,7 @@ class Sender:
         self._acks = cast("Acks", config.acks)
         self._is_answered = self._acks is not Acks.NONE
         self._codec = cast("Compression", config.compression_type)
-        self.transactional_id = config.transactional_id
+        self._transactional_id = config.transactional_id
         self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
@@ -321,7 +321,7 @@ class Sender:
             batch.on_wire = True
             batch.history += sent
         asked = produce_exchange.asked(batches, version)
-        body = produce_exchange.encode(asked, version, self._acks, self._timeout_ms, self.transactional_id)
+        body = produce_exchange.encode(asked, version, self._acks, self._timeout_ms, self._transactional_id)
         if self._is_answered:
             connection.send(
                 _PRODUCE, version, body, self._loop.guarded(self._on_answer, node, connection, asked, now), self._request_timeout
@@ -467,8 +467,9 @@ class Sender:
         for batch in list(self._partition_queues.incomplete):
             self._completion.fail(batch, cause)
 
-    def identify(self, identity: ProducerIdAndEpoch | None) -> None:
-        """Set the producer id and epoch; None: the brokers support no producer ids."""
+    def identify(self, identity: ProducerIdAndEpoch | None, transactional_id: str | None = None) -> None:
+        """Set the producer id and epoch, and the transactional id that has them; None: the brokers support no producer ids."""
+        self._transactional_id = transactional_id
         self._instruments.identity(identity)
         self._partition_queues.identify(identity)
         self.turn()
@@ -479,7 +480,7 @@ class Sender:
         Raises:
             BrokerError: the user's configuration asks for idempotence or transactions.
         """
-        if self._config.enable_idempotence or self.transactional_id is not None:
+        if self._config.enable_idempotence or self._transactional_id is not None:
             raise broker_error(
                 "UNSUPPORTED_FOR_MESSAGE_FORMAT", f"{where} is older than Kafka 0.11 and knows no idempotence: set enable_idempotence=False"
             )

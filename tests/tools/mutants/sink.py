@@ -19,13 +19,15 @@ SINK: Final = (
     Mutant(
         "a-mark-is-read-before-the-producer-id",
         "spark/exactly_once.py",
-        """            await producer.start()
+        """        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
+        try:
             await producer.begin_transaction()
             # Only now no transaction of this task is open, so that the mark is final.
             mark = await ledger.mark(self._task, stable=True)
 """,
-        """            mark = await ledger.mark(self._task, stable=False)
-            await producer.start()
+        """        mark = await ledger.mark(self._task, stable=False)
+        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
+        try:
             await producer.begin_transaction()
 """,
         (_STEPS,),
@@ -33,13 +35,15 @@ SINK: Final = (
     Mutant(
         "a-mark-is-read-stable-before-the-producer-id",
         "spark/exactly_once.py",
-        """            await producer.start()
+        """        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
+        try:
             await producer.begin_transaction()
             # Only now no transaction of this task is open, so that the mark is final.
             mark = await ledger.mark(self._task, stable=True)
 """,
-        """            mark = await ledger.mark(self._task, stable=True)
-            await producer.start()
+        """        mark = await ledger.mark(self._task, stable=True)
+        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
+        try:
             await producer.begin_transaction()
 """,
         (_STEPS,),
