@@ -10,7 +10,16 @@ from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Prepared
 from aioproducer.number_conversion import exact_int
 from aioproducer.option_kinds import utf8_size
 
-__all__ = ["POSITION_PARTITION", "check_text", "read_group", "read_offsets", "read_position", "read_position_key", "read_prepared"]
+__all__ = [
+    "POSITION_PARTITION",
+    "check_text",
+    "read_group",
+    "read_offsets",
+    "read_position",
+    "read_position_key",
+    "read_prepared",
+    "read_transactional_id",
+]
 
 _MAX_OFFSET: Final = 2**63 - 1
 _MAX_EPOCH: Final = 2**15 - 1
@@ -28,6 +37,14 @@ def check_text(name: str, text: str) -> None:
         UsageError: UTF-8 has not all of its characters, or it is longer than brokers read.
     """
     utf8_size(name, text, _MAX_BYTES, UsageError)
+
+
+def read_transactional_id(name: Any) -> str:
+    """Return a transactional id that the user gives. Raises UsageError: it is none."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"transactional_id={name!r}: it is a name, a text that is not empty")
+    check_text("transactional_id", name)
+    return name
 
 
 def read_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aioproducer.config import ProducerConfig
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position, PreparedTransaction
-from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
+from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key, read_transactional_id
 from aioproducer.transaction_runs import RunsTransactions
 
 if TYPE_CHECKING:
@@ -47,6 +47,26 @@ class TransactionCalls(RunsTransactions):
         from aioproducer.engine.transactions.context import TransactionScope  # noqa: PLC0415
 
         return TransactionScope(lambda: self._running_engine().transaction_manager, self.config.max_block_ms / 1000)
+
+    async def init_transactions(self, transactional_id: str) -> None:
+        """Take a transactional id, as a new producer with it does; connections and metadata stay.
+
+        The coordinator aborts the open transaction of the id, and fences older producers that have it. A prepared transaction of this
+        producer stays open, for a `TransactionResolver`: so one producer can prepare the transactions of several ids, one after the other.
+        `config` and the client id keep the first id.
+
+        Args:
+            transactional_id: the id, which may be the present one.
+
+        Raises:
+            UsageError: the producer was made without a `transactional_id`, or this is none.
+            TransactionMisuse: a transaction is open that is not prepared.
+            TransactionTimeout: the coordinator did not answer in time. `begin_transaction` waits for it again.
+            TransactionError: the cluster assigns no producer id.
+        Cancellation: the request goes on.
+        """
+        manager = self._running().transaction_manager
+        await manager.start(transactional_id=read_transactional_id(transactional_id))
 
     async def begin_transaction(self) -> None:
         """Begin a transaction: every later send belongs to it. Waits while the producer has no producer id.

@@ -190,7 +190,7 @@ class Runtime:
             lines.insert(0, f"producer id: {self.parts.ids.trouble}")
         elif self.parts.transaction_manager is not None:
             waits_for = self.parts.transaction_manager.waits_for()
-            lines.insert(0, f"transactional_id {self._config.transactional_id!r}: {waits_for}")
+            lines.insert(0, f"transactional_id {self.parts.transaction_manager.transaction.transactional_id!r}: {waits_for}")
         return lines
 
     def check(self) -> None:

@@ -79,8 +79,7 @@ class Startup:
                 await parts.ids.first(until - self._loop.time())
         if parts.transaction_manager is not None and wait:
             parts.supervisor.spawn(parts.transaction_manager.run(), "transactions")
-            with parts.instruments.recorder.spent("txn-init-time"):
-                await parts.transaction_manager.start(until - self._loop.time())
+            await parts.transaction_manager.start(until - self._loop.time())
 
     async def stop(self) -> None:
         """End the start that runs, which then raises ProducerClosed. Returns once no task or connection of it is left."""

@@ -119,9 +119,8 @@ class TaskTransaction:
         Cancellation: the producer is stopped.
         """
         ledger = self._ledger
-        self._producer = producer = ledger.producer(ledger.name.transactional_id(self._task))
+        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
         try:
-            await producer.start()
             await producer.begin_transaction()
             # Only now no transaction of this task is open, so that the mark is final.
             mark = await ledger.mark(self._task, stable=True)
@@ -154,7 +153,7 @@ class TaskTransaction:
         self._mark = mark
 
     async def prepare(self) -> TaskReport:
-        """Wait for all records, and leave the transaction open for the driver. Stops the producer. `mark` comes before it.
+        """Wait for all records, and leave the transaction open for the driver. The producer is given back. `mark` comes before it.
 
         Raises:
             TransactionAbortable: a record was not written. The transaction is aborted.
@@ -164,15 +163,17 @@ class TaskTransaction:
         producer, mark = self._begun, self._mark
         if mark is None:
             raise AssertionError("mark() comes first")
-        prepared = None
         try:
             prepared = await producer.prepare_transaction()
-            await producer.stop()
         except BaseException:
             await self.abandon()
-            await self._ledger.abandon(prepared)
             raise
         self._producer = None
+        try:
+            await self._ledger.keep(producer)
+        except BaseException:
+            await self._ledger.abandon(prepared)
+            raise
         return self._report(TaskState.PREPARED, mark.rows, mark.bytes, mark.checksum, prepared)
 
     @property

@@ -5,12 +5,10 @@ Spark uses the driver's process again for the next batch, so it keeps its connec
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aioproducer.config import ProducerConfig
 from aioproducer.spark.exactly_once import Ledger, Step, TaskTransaction, abort_batch, commit_batch
 from aioproducer.spark.ledger import QueryName
 from aioproducer.spark.pumping import pump, read_ahead
@@ -18,16 +16,16 @@ from aioproducer.spark.rows import RowCount, RowSender
 from aioproducer.spark.worker import worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     import pyarrow as pa
 
     from aioproducer.spark.decisions import TaskReport
     from aioproducer.spark.exactly_once import Reached
+    from aioproducer.spark.ledger_client import LedgerClients
     from aioproducer.spark.sink_options import SinkOptions
     from aioproducer.spark.worker import Worker
-    from aioproducer.transaction_resolver import TransactionResolver
 
 __all__ = ["abort_messages", "commit_messages", "write_task"]
 
@@ -58,8 +56,8 @@ def write_task(
         KafkaError: a coordinator refuses or does not answer.
     """
     filled: Iterator[pa.RecordBatch] = (one for one in batches if one.num_rows)
-    with place.lent_resolver(options.kafka) as resolver:
-        transaction = TaskTransaction(_ledger(options, name, resolver), batch, task)
+    with place.lent_ledger_clients(_kafka(options)) as clients:
+        transaction = TaskTransaction(_ledger(options, name, clients), batch, task)
         # Spark computes rows only for a task that reads them, and the coordinators take some ms to answer.
         is_settled, first = _meanwhile(place, transaction.settled(), lambda _settling: next(filled, None))
         rows = filled if first is None else itertools.chain([first], filled)
@@ -96,8 +94,16 @@ def _meanwhile(place: Worker, coroutine: Coroutine[Any, Any, T], read: Callable[
 
 
 def _end(place: Worker, transaction: TaskTransaction, sender: RowSender) -> None:
-    """Send the mark while the last rows are in flight, and wait for both: the transaction has all of them, or none."""
+    """Wait for the last rows, and send the mark: the transaction has all of them, or none.
+
+    The mark goes beside the last rows only if the transaction has begun. A coordinator that adds a partition refuses to add the mark's group
+    meanwhile, and the other way round. The mark is then sent again after a pause, and the brokers add the partition after 20 ms.
+    """
     count = sender.count
+    if not sender.has_acknowledged:
+        place.call(sender.end())
+        place.call(transaction.mark(count.rows, count.bytes, count.checksum))
+        return
     marking = place.submit(transaction.mark(count.rows, count.bytes, count.checksum))
     try:
         # The error of a row says more than that of the transaction, which has failed with it.
@@ -115,14 +121,18 @@ def _count(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> tuple[int
     return count.rows, count.bytes, count.checksum
 
 
-def _ledger(options: SinkOptions, name: str, resolver: TransactionResolver, max_ends: int = 1) -> Ledger:
-    config = ProducerConfig.from_mapping(options.kafka)
-    if not {"transaction.timeout.ms", "transaction_timeout_ms"} & options.kafka.keys():
-        config = dataclasses.replace(config, transaction_timeout_ms=_TIMEOUT_MS)
+def _kafka(options: SinkOptions) -> Mapping[str, str]:
+    """Return Kafka's options, with a time-out of transactions."""
+    if {"transaction.timeout.ms", "transaction_timeout_ms"} & options.kafka.keys():
+        return options.kafka
+    return {**options.kafka, "transaction.timeout.ms": str(_TIMEOUT_MS)}
+
+
+def _ledger(options: SinkOptions, name: str, clients: LedgerClients, max_ends: int = 1) -> Ledger:
     topic = options.ledger_topic
     if topic is None:
         raise AssertionError("the options were checked")
-    return Ledger(QueryName(name), topic, config, resolver, max_ends=max_ends)
+    return Ledger(QueryName(name), topic, clients.config, clients.resolver, max_ends=max_ends, idle=clients.idle)
 
 
 def commit_messages(options: SinkOptions, batch: int, reports: Sequence[TaskReport], reached: Reached, max_ends: int) -> None:
@@ -139,8 +149,8 @@ def commit_messages(options: SinkOptions, batch: int, reports: Sequence[TaskRepo
         KafkaError: as `commit_batch`.
     """
     place = worker()
-    with place.lent_resolver(options.kafka) as resolver:
-        place.call(commit_batch(_ledger(options, reports[0].name, resolver, max_ends), batch, reports, reached))
+    with place.lent_ledger_clients(_kafka(options)) as clients:
+        place.call(commit_batch(_ledger(options, reports[0].name, clients, max_ends), batch, reports, reached))
 
 
 def abort_messages(options: SinkOptions, batch: int, reports: Sequence[TaskReport], max_ends: int) -> None:
@@ -156,5 +166,5 @@ def abort_messages(options: SinkOptions, batch: int, reports: Sequence[TaskRepor
         BootstrapFailed: no broker answered.
     """
     place = worker()
-    with place.lent_resolver(options.kafka) as resolver:
-        place.call(abort_batch(_ledger(options, reports[0].name, resolver, max_ends), batch, reports))
+    with place.lent_ledger_clients(_kafka(options)) as clients:
+        place.call(abort_batch(_ledger(options, reports[0].name, clients, max_ends), batch, reports))

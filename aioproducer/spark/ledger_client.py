@@ -9,8 +9,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aioproducer.errors import BrokerError, KafkaError, ProducerFenced, TransactionError, UsageError
+from aioproducer.errors import BrokerError, KafkaError, ProducerFenced, TransactionError, TransactionMisuse, TransactionTimeout, UsageError
 from aioproducer.producer import Producer
+from aioproducer.transaction_resolver import TransactionResolver
 
 from .decisions import AnotherDriver, is_entry_committed
 from .ledger import Decision, Entry, Mark, QueryName, TornDecision, decode_decision, decode_mark, decode_parts, encode_decision
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.model import PreparedTransaction
-    from aioproducer.transaction_resolver import TransactionResolver
 
-__all__ = ["ABORT_SECONDS", "Ledger", "stop_producer"]
+__all__ = ["ABORT_SECONDS", "IdleProducers", "Ledger", "LedgerClients", "stop_producer"]
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,6 +37,68 @@ _DRIVER_TIMEOUT_MS: Final = 60_000
 ABORT_SECONDS: Final = 10.0
 
 
+# Idle producers of one process, in which one task or driver runs at a time.
+_MAX_IDLE: Final = 1
+
+
+class IdleProducers:
+    """Keeps producers whose task or driver has ended, for the next ones of the process: they have connections, coordinators and metadata.
+
+    Args:
+        max_idle: the largest number of them.
+    """
+
+    def __init__(self, max_idle: int = _MAX_IDLE) -> None:
+        self._max_idle = max_idle
+        self._idle: list[Producer] = []
+
+    def take(self, timeout_ms: float) -> Producer | None:
+        """Return a producer whose transactions time out after `timeout_ms`, which is kept no more; None: there is none."""
+        for producer in self._idle:
+            if producer.config.transaction_timeout_ms == timeout_ms:
+                self._idle.remove(producer)
+                return producer
+        return None
+
+    async def keep(self, producer: Producer) -> None:
+        """Keep a producer without an open transaction, or with one that it has prepared. Cancellation: it is kept."""
+        self._idle.append(producer)
+        while len(self._idle) > self._max_idle:
+            await leave(self._idle.pop(0))
+
+    async def stop(self) -> None:
+        """Stop all producers."""
+        while self._idle:
+            await leave(self._idle.pop())
+
+
+class LedgerClients:
+    """Holds the clients of the ledgers of one process, which its tasks or drivers use one after the other.
+
+    Args:
+        config: the producer's options, without a transactional id.
+
+    Attributes:
+        config: as given.
+        resolver: asks the coordinators.
+        idle: the producers that the process keeps.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.config: ProducerConfig = config
+        self.resolver: TransactionResolver = TransactionResolver(config)
+        self.idle: IdleProducers = IdleProducers()
+
+    async def start(self) -> None:
+        """Connect. Raises: as `TransactionResolver.start`."""
+        await self.resolver.start()
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        await self.idle.stop()
+        await self.resolver.stop()
+
+
 @dataclass(frozen=True)
 class Ledger:
     """Holds what the tasks and the driver of one query share, and reads and writes its decision and marks.
@@ -48,6 +110,7 @@ class Ledger:
         resolver: asks the coordinators.
         make_producer: makes a producer that is not started.
         max_ends: the largest number of transactions that end at the same time.
+        idle: the producers that the process keeps; None: it keeps none.
     """
 
     name: QueryName
@@ -56,10 +119,48 @@ class Ledger:
     resolver: TransactionResolver
     make_producer: Callable[[ProducerConfig], Producer] = Producer
     max_ends: int = 64
+    idle: IdleProducers | None = None
 
-    def producer(self, transactional_id: str, **options: Any) -> Producer:
-        """Return a producer with a transactional id; it is not started."""
-        return self.make_producer(dataclasses.replace(self.config, transactional_id=transactional_id, **options))
+    async def producer(self, transactional_id: str, timeout_ms: float | None = None) -> Producer:
+        """Return a started producer that has fenced older ones with its transactional id. It is an idle one, or a new one.
+
+        Args:
+            transactional_id: the id.
+            timeout_ms: of its transactions; None: that of `config`.
+
+        Raises:
+            BootstrapFailed: no broker answered.
+            TransactionError: the coordinator assigns no producer id, or not in time.
+        Cancellation: the producer is stopped.
+        """
+        timeout_ms = self.config.transaction_timeout_ms if timeout_ms is None else timeout_ms
+        idle = None if self.idle is None else self.idle.take(timeout_ms)
+        if idle is not None:
+            try:
+                await idle.init_transactions(transactional_id)
+            except BaseException as error:
+                await leave(idle)
+                # A new producer would wait as long for the same coordinator. Any other error may be of the old producer alone.
+                if isinstance(error, TransactionTimeout) or not isinstance(error, KafkaError):
+                    raise
+            else:
+                return idle
+        producer = self.make_producer(
+            dataclasses.replace(self.config, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        )
+        try:
+            await producer.start()
+        except BaseException:
+            await stop_producer(producer)
+            raise
+        return producer
+
+    async def keep(self, producer: Producer) -> None:
+        """Keep a producer that is used no more, or stop it. What it prepared stays open. Errors are logged."""
+        if self.idle is None:
+            await leave(producer)
+        else:
+            await self.idle.keep(producer)
 
     async def decision(self, *, stable: bool, since: int = 0) -> Decision | None:
         """Return the latest decision; None: there is none.
@@ -125,11 +226,11 @@ class Ledger:
 
         await self.each(one, transactions)
 
-    async def abandon(self, prepared: PreparedTransaction | None) -> None:
+    async def abandon(self, prepared: PreparedTransaction) -> None:
         """Abort a transaction that no driver will hear of. Errors are logged: its time-out aborts it."""
         try:
             async with asyncio.timeout(ABORT_SECONDS):
-                await self.abort([] if prepared is None else [prepared])
+                await self.abort([prepared])
         except (KafkaError, TimeoutError) as error:
             _logger.warning("the transaction %s was not aborted, its time-out does it: %s", prepared, error)
 
@@ -152,13 +253,24 @@ class Ledger:
     @contextlib.asynccontextmanager
     async def lock(self) -> AsyncIterator[Producer]:
         """Fence all older drivers: their decisions are refused from now on. The body is in a transaction."""
-        driver = self.producer(self.name.driver_id(), transaction_timeout_ms=_DRIVER_TIMEOUT_MS)
+        driver = await self.producer(self.name.driver_id(), _DRIVER_TIMEOUT_MS)
         try:
-            await driver.start()
             await driver.begin_transaction()
             yield driver
-        finally:
+        except BaseException:
             await stop_producer(driver)
+            raise
+        try:
+            await driver.abort_transaction()
+        except TransactionMisuse:
+            # `decide` has committed it.
+            await self.keep(driver)
+        except BaseException as error:
+            await stop_producer(driver)
+            if not isinstance(error, KafkaError):
+                raise
+        else:
+            await self.keep(driver)
 
     async def decide(self, driver: Producer, decision: Decision) -> None:
         """Write a decision, in the transaction that `lock` began.
@@ -189,3 +301,12 @@ async def stop_producer(producer: Producer) -> None:
             await producer.stop()
     except (KafkaError, TimeoutError) as error:
         _logger.warning("the transaction of %r was not aborted, its time-out does it: %s", producer.config.transactional_id, error)
+
+
+async def leave(producer: Producer) -> None:
+    """Stop a producer without aborting the transaction that it has prepared: that is the driver's to end. Errors are logged."""
+    try:
+        async with asyncio.timeout(ABORT_SECONDS):
+            await producer.stop()
+    except (KafkaError, TimeoutError) as error:
+        _logger.warning("a producer did not stop: %s", error)

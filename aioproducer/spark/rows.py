@@ -158,10 +158,12 @@ class RowSender:
 
     Attributes:
         count: counts the rows that were sent.
+        has_acknowledged: whether rows were acknowledged, as far as was looked.
     """
 
     def __init__(self, producer: Producer[Any, Any], topic: str | None, task: int = 0, *, is_summed: bool = False) -> None:
         self.count: RowCount = RowCount(topic, is_summed=is_summed)
+        self.has_acknowledged: bool = False
         self._producer = producer
         self._topic = topic
         self._task = task
@@ -210,6 +212,7 @@ class RowSender:
         while self._pending and self._pending[0].deliveries.done():
             if self._pending[0].deliveries.first_failure() is not None:
                 raise self._first_failure()
+            self.has_acknowledged = True
             self._pending.popleft()
 
     def _first_failure(self) -> RowFailed:

@@ -20,7 +20,7 @@ from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.producer import Producer
 from aioproducer.secret import Secret
 from aioproducer.spark.collecting import spare_modules
-from aioproducer.transaction_resolver import TransactionResolver
+from aioproducer.spark.ledger_client import LedgerClients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["Worker", "WorkerFailed", "worker"]
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Producer[Any, Any] | TransactionResolver")
+C = TypeVar("C", bound="Producer[Any, Any] | LedgerClients")
 _Key: TypeAlias = "tuple[tuple[str, str], ...]"
 # How often a waiting task looks whether the loop's thread is alive.
 _LOOK_SECONDS: Final = 1.0
-# Producers, and resolvers, that are kept while no task uses them: a process serves one query for most of its life.
+# Producers, and clients of a ledger, that are kept while no task uses them: a process serves one query for most of its life.
 _KEPT: Final = 4
 
 
@@ -52,7 +52,7 @@ class Worker:
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="aioproducer", daemon=True)
         self._producers: dict[_Key, _Shared[Producer[Any, Any]]] = {}
-        self._resolvers: dict[_Key, _Shared[TransactionResolver]] = {}
+        self._ledger_clients: dict[_Key, _Shared[LedgerClients]] = {}
         self._thread.start()
 
     def _run(self) -> None:
@@ -100,10 +100,10 @@ class Worker:
             yield producer
 
     @contextlib.contextmanager
-    def lent_resolver(self, options: Mapping[str, str]) -> Iterator[TransactionResolver]:
-        """Lend the started resolver of some options; see `lent`."""
-        with self._lent(self._resolvers, _key(options), TransactionResolver) as resolver:
-            yield resolver
+    def lent_ledger_clients(self, options: Mapping[str, str]) -> Iterator[LedgerClients]:
+        """Lend the clients of a ledger of some options; see `lent`."""
+        with self._lent(self._ledger_clients, _key(options), LedgerClients) as clients:
+            yield clients
 
     @contextlib.contextmanager
     def _lent(self, all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[ProducerConfig], C]) -> Iterator[C]:
@@ -117,7 +117,7 @@ class Worker:
         """Stop every producer, and end the thread. For tests: a worker process just ends."""
 
         async def stop() -> None:
-            for all_shared in (self._producers, self._resolvers):
+            for all_shared in (self._producers, self._ledger_clients):
                 while all_shared:
                     await all_shared.popitem()[1].stop()
 
@@ -189,9 +189,9 @@ def _read_secrets(config: ProducerConfig) -> None:
             secret.reveal()
 
 
-async def _runs(client: Producer[Any, Any] | TransactionResolver) -> bool:
-    """Return whether a client works. A resolver connects anew whenever it is needed."""
-    if isinstance(client, TransactionResolver):
+async def _runs(client: Producer[Any, Any] | LedgerClients) -> bool:
+    """Return whether a client works. Those of a ledger connect anew, or are replaced, whenever it is needed."""
+    if isinstance(client, LedgerClients):
         return True
     try:
         await client.flush(timeout=0)

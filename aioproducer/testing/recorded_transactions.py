@@ -26,13 +26,14 @@ from aioproducer.errors import (
     UsageError,
 )
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, Position, PreparedTransaction
-from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key
+from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key, read_transactional_id
 from aioproducer.testing.recorded import RecordedDelivery, RecordedSend
 from aioproducer.transaction_runs import RunsTransactions
 
 __all__ = ["TRANSACTION_METHODS", "RecordedScope", "RecordedTransactions"]
 
 TRANSACTION_METHODS: Final = (
+    "init_transactions",
     "begin_transaction",
     "prepare_transaction",
     "commit_transaction",
@@ -72,6 +73,7 @@ class RecordedTransactions(RunsTransactions):
         self.commits: int = 0
         self.aborts: int = 0
         self._transaction = _READY
+        self._transactional_id = ""
         self._transaction_error: TransactionError | None = None
 
     # --- called by the test
@@ -101,6 +103,20 @@ class RecordedTransactions(RunsTransactions):
         self._check_transactional()
         return RecordedScope(self)
 
+    async def init_transactions(self, transactional_id: str) -> None:
+        """Take a transactional id. The records of a prepared transaction are in `uncommitted` no more.
+
+        Raises:
+            UsageError: it is no transactional id.
+            TransactionMisuse: a transaction is open that is not prepared.
+        """
+        self._raise("init_transactions")
+        self._check_transactional()
+        name = read_transactional_id(transactional_id)
+        self._refuse("init_transactions()", (_READY, _PREPARED))
+        self._transactional_id = name
+        self._close()
+
     async def begin_transaction(self) -> None:
         """Open a transaction.
 
@@ -123,7 +139,7 @@ class RecordedTransactions(RunsTransactions):
         if not (self.uncommitted or self.uncommitted_offsets):
             raise TransactionMisuse("prepare_transaction() has no place here: no record or offset was sent in this transaction")
         self._transaction = _PREPARED
-        return PreparedTransaction(self.config.transactional_id, 0, self.commits + self.aborts, 2)
+        return PreparedTransaction(self._transactional_id or self.config.transactional_id, 0, self.commits + self.aborts, 2)
 
     async def commit_transaction(self) -> None:
         """Acknowledge all pending records, then move the transaction's records to `history`.

@@ -294,6 +294,28 @@ async def test_a_prepared_transaction(side: Side) -> None:
         assert await side.visible(topic) == {0: [b"kept"], 1: [], 2: []}
 
 
+async def test_another_transactional_id(side: Side) -> None:
+    """What was prepared with the first one stays open."""
+    topic = await side.topic()
+    async with transactional(side) as producer:
+        first = producer.config.transactional_id
+        await producer.begin_transaction()
+        await producer.send(topic, b"open", partition=0)
+        with pytest.raises(TransactionMisuse, match=r"init_transactions\(\) has no place here: the producer has a transaction open"):
+            await producer.init_transactions("other")
+        assert (await producer.prepare_transaction()).transactional_id == first
+        for wrong in ("", 7):
+            with pytest.raises(UsageError, match="transactional_id="):
+                await producer.init_transactions(wrong)
+        await producer.init_transactions(f"{first}-other")
+        async with producer.transaction():
+            await producer.send(topic, b"kept", partition=1)
+        await producer.begin_transaction()
+        await producer.send(topic, b"open", partition=2)
+        assert (await producer.prepare_transaction()).transactional_id == f"{first}-other"
+    assert await side.visible(topic, is_open=True) == {0: [], 1: [b"kept"], 2: []}
+
+
 async def prepared_by(side: Side, topic: str, value: bytes, **options: Any) -> PreparedTransaction:
     """Return a transaction with a record and a position; its producer is gone."""
     async with transactional(side, **options) as producer:

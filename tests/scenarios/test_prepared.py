@@ -18,9 +18,11 @@ from aioproducer import (
     ProducerFenced,
     TransactionAbortable,
     TransactionAborted,
+    TransactionError,
     TransactionMisuse,
     TransactionResolver,
     TransactionTimeout,
+    UsageError,
 )
 
 if TYPE_CHECKING:
@@ -95,6 +97,81 @@ async def test_a_prepared_transaction_is_the_producers_to_end(version: int) -> N
                 await producer.prepare_transaction()
                 raise LookupError
         assert committed(cluster) == [b"1", b"2", b"3"]
+
+
+@VERSIONS
+@jumping
+async def test_one_producer_prepares_for_several_ids(version: int) -> None:
+    """It keeps its connections and metadata; what it has prepared stays open, also when it stops."""
+    async with with_topic(version) as cluster, resolving(cluster) as resolver:
+        async with Producer(**{**cluster.client_options, "transactional_id": "1"}) as producer:
+            everything = []
+            for name in ("1", "2", "3"):
+                if everything:
+                    await producer.init_transactions(name)
+                await producer.begin_transaction()
+                await producer.send("orders", name.encode(), partition=0)
+                await producer.send_position_to_transaction(name, 7, topic="orders")
+                everything.append(await producer.prepare_transaction())
+                if name == "1":
+                    before = {request.connection for request in cluster.requests()}, len(asked(cluster, "Metadata"))
+        assert ({request.connection for request in cluster.requests()}, len(asked(cluster, "Metadata"))) == before
+        assert [prepared.transactional_id for prepared in everything] == ["1", "2", "3"]
+        assert len({prepared.producer_id for prepared in everything}) == 3
+        assert len(asked(cluster, "AddPartitionsToTxn")) == (3 if version == 1 else 0)
+        await resolver.commit(everything[0])
+        await resolver.abort(everything[1])
+        await resolver.commit(everything[2])
+        assert committed(cluster) == [b"1", b"3"]
+        positions = [await resolver.committed_offset(name, "orders") for name in ("1", "2", "3")]
+        assert positions == [Position(7, ""), None, Position(7, "")]
+
+
+@VERSIONS
+@jumping
+async def test_the_same_id_again(version: int) -> None:
+    """As a new producer with it: what was prepared is aborted, and an older producer is fenced."""
+    async with transactional(version) as (cluster, producer), resolving(cluster) as resolver:
+        await producer.begin_transaction()
+        await producer.send("orders", b"1", partition=0)
+        prepared = await producer.prepare_transaction()
+        await producer.init_transactions("tx")
+        assert await refusal(resolver.commit(prepared)) in {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+        async with Producer(**{**cluster.client_options, "transactional_id": "tx"}) as newer:
+            async with newer.transaction():
+                await newer.send("orders", b"2", partition=0)
+            # The newer one is fenced in its turn.
+            await producer.init_transactions("tx")
+            async with producer.transaction():
+                await producer.send("orders", b"3", partition=0)
+            await newer.begin_transaction()
+            with pytest.raises((ProducerFenced, TransactionAbortable)):
+                await newer.send("orders", b"4", partition=0)
+                await newer.commit_transaction()
+        assert committed(cluster) == [b"2", b"3"]
+
+
+@VERSIONS
+@jumping
+async def test_when_no_id_can_be_taken(version: int) -> None:
+    async with transactional(version) as (cluster, producer):
+        for name in ("", None, "x" * 40_000):
+            with pytest.raises(UsageError, match="transactional_id"):
+                await producer.init_transactions(name)  # type: ignore[arg-type]
+        await producer.begin_transaction()
+        await producer.send("orders", b"1", partition=0)
+        with pytest.raises(TransactionMisuse, match=r"init_transactions\(\) has no place here: the producer has a transaction open"):
+            await producer.init_transactions("other")
+        await producer.commit_transaction()
+        cluster.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", times=1)
+        with pytest.raises(TransactionError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            await producer.init_transactions("other")
+        assert committed(cluster) == [b"1"]
+        # The id is the other one all the same.
+        async with producer.transaction():
+            await producer.send("orders", b"2", partition=0)
+        assert committed(cluster) == [b"1", b"2"]
+        assert "'other'" in producer.explain()
 
 
 @VERSIONS

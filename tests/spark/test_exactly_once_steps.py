@@ -317,8 +317,7 @@ async def test_a_refusal_that_says_nothing_of_the_transaction_is_an_error() -> N
 async def test_offsets_of_others_are_refused() -> None:
     """A consumer that happens to have the name of the query's group."""
     async with placed() as place:
-        producer = place.ledger().producer("other")
-        await producer.start()
+        producer = await place.ledger().producer("other")
         async with producer.whole.transaction():  # type: ignore[attr-defined]
             await producer.send_position_to_transaction(NAME.decision_group(), 7, "page 3", topic=TOPIC)
             await producer.send_position_to_transaction(NAME.mark_group(0), 7, "page 3", topic=TOPIC)
@@ -422,8 +421,7 @@ async def test_prepare_needs_rows() -> None:
             await TaskTransaction(place.ledger(), 0, 0).mark(1, 1, 1)
         with pytest.raises(AssertionError, match=r"begin\(\) comes first"):
             await TaskTransaction(place.ledger(), 0, 0).prepare()
-        producer = place.ledger().producer("other")
-        await producer.start()
+        producer = await place.ledger().producer("other")
         await producer.begin_transaction()
         with pytest.raises(TransactionMisuse):
             await producer.prepare_transaction()

@@ -11,10 +11,13 @@ import pyarrow as pa
 import pytest
 from in_thread import PATIENCE, ClusterInThread
 
-from aioproducer.errors import KafkaError, TransactionTimeout
-from aioproducer.spark import writing
+from aioproducer.errors import KafkaError, ProducerClosed, TransactionTimeout
+from aioproducer.spark import exactly_once_writing, writing
 from aioproducer.spark.decisions import HalfCommitted, TaskState
-from aioproducer.spark.rows import RowFailed
+from aioproducer.spark.exactly_once import TaskTransaction
+from aioproducer.spark.ledger import QueryName
+from aioproducer.spark.ledger_client import Ledger, LedgerClients
+from aioproducer.spark.rows import RowFailed, RowSender
 from aioproducer.spark.sink_options import MAX_NAME_BYTES, SinkOptions, option_problems
 from aioproducer.spark.writing import BatchWriter, NoBatchNumber, StreamWriter, TaskMessage
 
@@ -143,21 +146,112 @@ def test_a_failed_task_leaves_nothing_open(query: Query) -> None:
     assert query.values() == [b"b"]
 
 
-def test_the_mark_is_sent_while_rows_are_in_flight(brokers: ClusterInThread, query: Query) -> None:
-    hang = query.cluster.hang("Produce", times=1, when="after")
+def test_the_mark_is_sent_while_rows_are_in_flight(
+    brokers: ClusterInThread, query: Query, own_worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once some of them are acknowledged: their partitions are part of the transaction."""
+    senders: list[RowSender] = []
 
-    async def release() -> None:
+    def made(*args: Any, **options: Any) -> RowSender:
+        senders.append(RowSender(*args, **options))
+        return senders[-1]
+
+    monkeypatch.setattr(exactly_once_writing, "RowSender", made)
+
+    async def release(hang: Any) -> None:
         try:
             async with asyncio.timeout(10):
                 await query.cluster.seen("TxnOffsetCommit")
         finally:
             hang.release()
 
-    released = asyncio.run_coroutine_threadsafe(release(), brokers.loop)
-    message = query.task(0, values("a"))
-    released.result(PATIENCE)
+    released = []
+
+    def batches() -> Iterator[dict[str, list[Any]]]:
+        # The task's thread reads ahead before it has a sender.
+        while not senders or not senders[0].count.rows:
+            yield values("a")
+        own_worker.call(senders[0].end())
+        assert query.cluster.requests("TxnOffsetCommit") == []
+        hang = query.cluster.hang("Produce", times=1, when="after")
+        released.append(asyncio.run_coroutine_threadsafe(release(hang), brokers.loop))
+        yield values("b")
+
+    message = query.task(0, batches())
+    released[0].result(PATIENCE)
     query.writer().commit([message], 0)
+    assert set(query.values()) == {b"a", b"b"}
+    assert len(query.values()) == message.rows
+
+
+def test_the_mark_follows_the_first_rows(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside them, the one or the other would be refused, because the coordinator adds the other to the transaction."""
+    steps = []
+    end, mark = RowSender.end, TaskTransaction.mark
+
+    async def ended(sender: RowSender) -> None:
+        await end(sender)
+        steps.append("acknowledged")
+
+    async def marked(transaction: TaskTransaction, *count: int) -> None:
+        steps.append("mark")
+        await mark(transaction, *count)
+
+    monkeypatch.setattr(RowSender, "end", ended)
+    monkeypatch.setattr(TaskTransaction, "mark", marked)
+    query.writer().commit([query.task(0, values("a"))], 0)
+    assert steps == ["acknowledged", "mark"]
     assert query.values() == [b"a"]
+
+
+def test_a_process_keeps_a_producer(query: Query, own_worker: Worker) -> None:
+    """Its later tasks and drivers open no connection, and read no metadata. Another kind of producer takes its place."""
+
+    def asked() -> tuple[int, int]:
+        requests = query.cluster.requests()
+        return len({(one.broker, one.connection) for one in requests}), sum(one.api == "Metadata" for one in requests)
+
+    query.writer().commit([query.task(0, values("a"))], 0)
+    [shared] = own_worker._ledger_clients.values()
+    assert shared._client is not None
+    driver = shared._client.idle
+    first = [query.task(task, values("b"), batch=1) for task in (0, 1)]
+    before = asked()
+    second = query.task(2, values("c"), batch=1)
+    assert asked() == before
+    [kept] = driver._idle
+    query.writer().commit([*first, second], 1)
+    assert driver._idle != [kept]
+    with pytest.raises(ProducerClosed):
+        own_worker.call(kept.flush())
+    assert query.values() == [b"a", b"b", b"b", b"c"]
+    before = asked()
+    own_worker.call(commit_nothing(query, shared._client))
+    assert asked() == before
+
+
+async def commit_nothing(query: Query, clients: LedgerClients) -> None:
+    """Take the lock, and decide nothing."""
+    ledger = Ledger(QueryName("spark-q"), "orders", clients.config, clients.resolver, idle=clients.idle)
+    async with ledger.lock():
+        pass
+    assert len(clients.idle._idle) == 1
+
+
+def test_a_kept_producer_that_fails_is_replaced(query: Query, own_worker: Worker) -> None:
+    """What it has prepared stays: no new attempt of its task has begun."""
+    first = query.task(0, values("a"))
+    [shared] = own_worker._ledger_clients.values()
+    assert shared._client is not None
+    [kept] = shared._client.idle._idle
+    own_worker.call(kept.stop())
+    second = query.task(1, values("b"))
+    assert query.cluster.transactions["spark-q-0"].state.value == "Ongoing"
+    query.cluster.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", times=1)
+    third = query.task(2, values("c"))
+    assert query.cluster.transactions["spark-q-1"].state.value == "Ongoing"
+    query.writer().commit([first, second, third], 0)
+    assert query.values() == [b"a", b"b", b"c"]
 
 
 def test_a_mark_that_is_refused_fails_the_task(query: Query) -> None:
@@ -241,11 +335,11 @@ def test_tasks_share_a_resolver(query: Query, own_worker: Worker) -> None:
     """One for each set of options, and the driver uses it too; a producer for each task, which is gone after it."""
     for batch in range(3):
         query.writer().commit([query.task(0, values("a"), batch=batch)], batch)
-    assert len(own_worker._resolvers) == 1
+    assert len(own_worker._ledger_clients) == 1
     assert own_worker._producers == {}
     query.options = query.options._replace(kafka={**query.options.kafka, "linger.ms": "1"})
     query.task(0, values("a"), batch=3)
-    assert len(own_worker._resolvers) == 2
+    assert len(own_worker._ledger_clients) == 2
 
 
 def test_a_failed_batch_is_aborted(query: Query) -> None:

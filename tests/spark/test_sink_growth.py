@@ -11,7 +11,7 @@ import pytest
 from aioproducer import PreparedTransaction, Producer, ProducerConfig, TransactionResolver
 from aioproducer.spark.exactly_once import TaskReport, TaskTransaction, commit_batch
 from aioproducer.spark.ledger import Decision, Entry, QueryName, encode_decision
-from aioproducer.spark.ledger_client import Ledger
+from aioproducer.spark.ledger_client import IdleProducers, Ledger
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ async def process(cluster: FakeCluster) -> AsyncIterator[Ledger]:
     """The ledger of a process: a worker's, or a driver's of one batch."""
     options: dict[str, Any] = cluster.client_options
     config = ProducerConfig(bootstrap_servers=options.pop("bootstrap_servers"))
+    idle = IdleProducers()
     async with TransactionResolver(config, **options) as resolver:
-        yield Ledger(QueryName("spark-q"), "orders", config, resolver, lambda config: Producer(config, **options))
+        yield Ledger(QueryName("spark-q"), "orders", config, resolver, lambda config: Producer(config, **options), idle=idle)
+    await idle.stop()
 
 
 async def run_task(ledger: Ledger, batch: int, task: int) -> TaskReport:
@@ -71,21 +73,26 @@ async def test_what_a_task_asks(tasks: int) -> None:
     async with FakeCluster(brokers=3, memory=True) as cluster:
         cluster.create_topic("orders", PARTITIONS)
         await decided(cluster, tasks)
+        of_any = {"Produce": PARTITIONS, "OffsetFetch": 2, "InitProducerId": 1, "TxnOffsetCommit": 1}
         async with process(cluster) as worker:
-            # A worker knows the coordinator of the decision after its first task.
-            await run_task(worker, 1, 0)
             counts = Counts(cluster)
-            await run_task(worker, 1, 1)
-        assert counts.requests() == {
-            "ApiVersions": 6,
-            "Produce": PARTITIONS,
-            "OffsetFetch": 2,
-            "FindCoordinator": 3,
-            "Metadata": 2,
-            "InitProducerId": 1,
-            "TxnOffsetCommit": 1,
-        }
-        assert counts.connections() == 6
+            await run_task(worker, 1, 0)
+            first = counts.requests()
+            assert first.pop("ApiVersions") == counts.connections() <= 9
+            assert first == {**of_any, "FindCoordinator": 4, "Metadata": 2}
+            # A worker has connections, coordinators and metadata after its first tasks.
+            for task in (1, 2):
+                await run_task(worker, 1, task)
+            counts = Counts(cluster)
+            report = await run_task(worker, 1, 3)
+            assert counts.requests() == {**of_any, "FindCoordinator": 3}
+            assert counts.connections() == 0
+            assert report.prepared is not None
+            await worker.resolver.commit(report.prepared)
+            # It knows the coordinators of the tasks that it ran before.
+            counts = Counts(cluster)
+            await run_task(worker, 2, 3)
+            assert counts.requests() == of_any
 
 
 @pytest.mark.asyncio
@@ -104,6 +111,20 @@ async def test_what_a_driver_asks(tasks: int) -> None:
         assert requests.pop("FindCoordinator") <= 4
         assert requests.pop("ApiVersions") == counts.connections() <= 6
         assert requests == {"Metadata": 2, "InitProducerId": 1, "OffsetFetch": 1, "TxnOffsetCommit": 1}
+
+
+@pytest.mark.asyncio
+async def test_what_a_driver_asks_for_a_later_batch() -> None:
+    """Its process has connections and coordinators."""
+    async with FakeCluster(brokers=3, memory=True) as cluster:
+        cluster.create_topic("orders", PARTITIONS)
+        async with process(cluster) as worker, process(cluster) as driver:
+            for batch in (0, 1):
+                reports = [await run_task(worker, batch, task) for task in range(2)]
+                counts = Counts(cluster)
+                await commit_batch(driver, batch, reports)
+        assert counts.requests() == {"EndTxn": 3, "InitProducerId": 1, "OffsetFetch": 1, "TxnOffsetCommit": 1}
+        assert counts.connections() == 0
 
 
 def test_the_groups_of_a_decision() -> None:

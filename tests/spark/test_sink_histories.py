@@ -130,8 +130,7 @@ class Teller:
 
     async def begun(self, rows: int = 1) -> Any:
         """A producer with rows and a mark in an open transaction."""
-        producer: Any = self.ledger.producer(NAME.transactional_id(0))
-        await producer.start()
+        producer: Any = await self.ledger.producer(NAME.transactional_id(0))
         await producer.begin_transaction()
         await self.clients.write(producer, [Row(0, number) for number in range(rows)])
         await producer.send_position_to_transaction(NAME.mark_group(0), 1, "m1 1 1 1", topic=TOPIC)
@@ -229,8 +228,7 @@ async def stopped(teller: Teller) -> AsyncIterator[object]:
 
 
 async def empty(teller: Teller) -> AsyncIterator[object]:
-    producer: Any = teller.ledger.producer(NAME.transactional_id(0))
-    await producer.start()
+    producer: Any = await teller.ledger.producer(NAME.transactional_id(0))
     await producer.begin_transaction()
     yield await teller.answer(producer.prepare_transaction())
 

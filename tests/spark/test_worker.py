@@ -48,7 +48,7 @@ def test_tasks_share_a_producer(place: Worker, brokers: ClusterInThread) -> None
     assert sorted(brokers.cluster.values("orders")) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("lent", [Worker.lent, Worker.lent_resolver])
+@pytest.mark.parametrize("lent", [Worker.lent, Worker.lent_ledger_clients])
 @pytest.mark.parametrize("reference", ["${env:NO_SUCH_VARIABLE}", "${file:/no/such/file}"])
 def test_a_secret_that_is_not_there(place: Worker, lent: Callable[..., Any], reference: str) -> None:
     """It is told at once: each attempt of a task would else wait for a broker that takes it."""

@@ -91,9 +91,24 @@ class Transaction:
 
     # The application
 
-    def initialize(self) -> Operation:
-        """Request a producer id and return the operation."""
-        return self._start(Event.INITIALIZE)
+    def initialize(self, transactional_id: str | None = None) -> Operation:
+        """Request a producer id and return the operation.
+
+        With a transactional id, the producer takes it, as a new producer does. A prepared transaction is left to another client. The known
+        coordinators stay.
+        """
+        if transactional_id is None:
+            return self._start(Event.INITIALIZE)
+        operation = self._start(Event.RESTART)
+        self.transactional_id = transactional_id
+        self._delivery_context = Coordinator(1, transactional_id)
+        # InitProducerId of an old id and epoch would be refused if another producer had taken its place, instead of taking its place.
+        self.identity = NO_IDENTITY
+        self.error = None
+        self.partitions.clear()
+        self._groups.clear()
+        self._is_begun = self._is_beginning = self._is_unsure = self._needs_renewal = False
+        return operation
 
     def begin(self, now: float) -> None:
         """Open a transaction."""

@@ -106,6 +106,8 @@ COURSES: Final[Mapping[Rpc, Mapping[str, Course]]] = {
     Rpc.ADD_OFFSETS: {**_COMMON, "GROUP_AUTHORIZATION_FAILED": Course.ABORTABLE, "UNKNOWN_PRODUCER_ID": Course.RENEW},
     Rpc.COMMIT_OFFSETS: {
         **_COMMON,
+        # In version 2 also: the coordinator of transactions adds another partition at this time. The group's coordinator answers so for it.
+        "COORDINATOR_LOAD_IN_PROGRESS": Course.QUICK,
         "REQUEST_TIMED_OUT": Course.LOOKUP,
         "UNKNOWN_TOPIC_OR_PARTITION": Course.RETRY,
         "GROUP_AUTHORIZATION_FAILED": Course.ABORTABLE,

@@ -36,6 +36,7 @@ class Event(enum.StrEnum):
     """Lists the events that change the state."""
 
     INITIALIZE = "initialization"
+    RESTART = "init_transactions()"
     GRANT = "a producer id"
     REFUSE = "no producer id"
     BEGIN = "begin_transaction()"
@@ -53,6 +54,9 @@ NEXT: Final[Mapping[tuple[State, Event], State]] = {
     (State.UNINITIALIZED, Event.INITIALIZE): State.INITIALIZING,
     (State.INITIALIZING, Event.GRANT): State.READY,
     (State.INITIALIZING, Event.REFUSE): State.UNINITIALIZED,
+    (State.UNINITIALIZED, Event.RESTART): State.INITIALIZING,
+    (State.READY, Event.RESTART): State.INITIALIZING,
+    (State.PREPARED, Event.RESTART): State.INITIALIZING,
     (State.READY, Event.BEGIN): State.IN_TRANSACTION,
     (State.IN_TRANSACTION, Event.COMMIT): State.COMMITTING,
     (State.IN_TRANSACTION, Event.ABORT): State.ABORTING,

@@ -468,8 +468,9 @@ class Sender:
         for batch in list(self._partition_queues.incomplete):
             self._completion.fail(batch, cause)
 
-    def identify(self, identity: ProducerIdAndEpoch | None) -> None:
-        """Set the producer id and epoch; None: the brokers support no producer ids."""
+    def identify(self, identity: ProducerIdAndEpoch | None, transactional_id: str | None = None) -> None:
+        """Set the producer id and epoch, and the transactional id that has them; None: the brokers support no producer ids."""
+        self._transactional_id = transactional_id
         self._instruments.identity(identity)
         self._partition_queues.identify(identity)
         self.turn()

@@ -114,16 +114,24 @@ class TransactionManager:
 
     # The application's calls
 
-    async def start(self, timeout: float) -> None:
-        """Wait for the producer id that `run` requests, at most `timeout` seconds.
+    async def start(self, timeout: float | None = None, transactional_id: str | None = None) -> None:
+        """Wait for the producer id that `run` requests, at most `timeout` seconds; None: `max_block_ms`.
+
+        `transactional_id`: of a producer that has started, which takes it before. Cancellation: the request goes on.
 
         Raises:
             TransactionError: the id was refused, or not granted in time.
         """
-        try:
-            await self._end_of(self.transaction.operation, "start()", timeout)
-        except TransactionTimeout as error:
-            raise TransactionTimeout(error.reason, _NO_COORDINATOR) from self._idempotence.trouble
+        if transactional_id is not None:
+            self.transaction.initialize(transactional_id)
+            self._on_change()
+        with self._recorder.spent("txn-init-time"):
+            try:
+                await self._end_of(self.transaction.operation, "start()" if transactional_id is None else "init_transactions()", timeout)
+            except TransactionTimeout as error:
+                if transactional_id is not None:
+                    raise
+                raise TransactionTimeout(error.reason, _NO_COORDINATOR) from self._idempotence.trouble
 
     async def begin(self) -> None:
         """Begin a transaction, once there is a producer id. Cancellation: no transaction is open."""
@@ -272,7 +280,7 @@ class TransactionManager:
         transaction = self.transaction
         state, operation = transaction.state, transaction.operation
         if transaction.identity != self._partition_queues.idempotence.granted and transaction.identity.producer_id >= 0:
-            self._sender.identify(transaction.identity)
+            self._sender.identify(transaction.identity, transaction.transactional_id)
         if (transaction.number, state) != self._moved_to:
             self._moved_to = (transaction.number, state)
             if state in _GIVEN_UP:

@@ -275,6 +275,7 @@ def test_fatal_stays_fatal() -> None:
 
 CALLS: dict[Event, Callable[[Transaction], object]] = {
     Event.INITIALIZE: lambda one: one.initialize(),
+    Event.RESTART: lambda one: one.initialize("other"),
     Event.BEGIN: lambda one: one.begin(1.0),
     Event.PREPARE: lambda one: one.prepare(),
     Event.COMMIT: lambda one: one.commit(),

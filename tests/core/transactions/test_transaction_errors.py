@@ -23,12 +23,13 @@ from aioproducer.errors import (
 )
 
 # TransactionManager's handlers: L lookup and retry, R retry, Q quick retry, U back to no producer id, A abortable, B abortable by another
-# epoch, F fatal, X unexpected and so fatal
+# epoch, F fatal, X unexpected and so fatal. One differs: COORDINATOR_LOAD_IN_PROGRESS of TxnOffsetCommit, which Java tries again after the
+# whole backoff
 KAFKAS = """
 error                                 Init AddP AddO Offs Comm Abrt Find Prod
 COORDINATOR_NOT_AVAILABLE             L    L    L    L    L    L    R    A
 NOT_COORDINATOR                       L    L    L    L    L    L    R    A
-COORDINATOR_LOAD_IN_PROGRESS          R    R    R    R    R    R    R    A
+COORDINATOR_LOAD_IN_PROGRESS          R    R    R    Q    R    R    R    A
 CONCURRENT_TRANSACTIONS               Q    Q    Q    Q    Q    Q    R    A
 UNKNOWN_TOPIC_OR_PARTITION            R    R    R    R    R    R    R    A
 REQUEST_TIMED_OUT                     R    R    R    L    R    R    R    A

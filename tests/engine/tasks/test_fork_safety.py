@@ -92,6 +92,7 @@ CALLS = """
     say("sync create_batch", lambda: producer.create_batch("orders", 0))
     say("send_batch", lambda: producer.send_batch(None))
     say("partitions_for", lambda: producer.partitions_for("orders"))
+    say("init", lambda: producer.init_transactions("other"))
     say("begin", lambda: producer.begin_transaction())
     say("prepare", lambda: producer.prepare_transaction())
     say("commit", lambda: producer.commit_transaction())
@@ -138,6 +139,7 @@ EXPECTED = [
             *["sync create_batch"] * 2,
             "send_batch",
             "partitions_for",
+            "init",
             "begin",
             "prepare",
             "commit",

@@ -49,7 +49,7 @@ class Stage:
         self.append = AppendParts(1, on_open=self.gate.on_open)
         admission: Any = SimpleNamespace(gate=lambda: self.gates.append(self.gate.is_open), drop=lambda error: self.dropped.append(error()))
         sender: Any = SimpleNamespace(
-            identify=lambda identity: setattr(self.append.queues, "granted", identity),
+            identify=lambda identity, _transactional_id: setattr(self.append.queues, "granted", identity),
             turn=lambda: None,
             drop_unsent=self.unsent.append,
         )

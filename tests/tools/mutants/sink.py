@@ -19,13 +19,15 @@ SINK: Final = (
     Mutant(
         "a-mark-is-read-before-the-producer-id",
         "spark/exactly_once.py",
-        """            await producer.start()
+        """        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
+        try:
             await producer.begin_transaction()
             # Only now no transaction of this task is open, so that the mark is final.
             mark = await ledger.mark(self._task, stable=True)
 """,
-        """            mark = await ledger.mark(self._task, stable=False)
-            await producer.start()
+        """        mark = await ledger.mark(self._task, stable=False)
+        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
+        try:
             await producer.begin_transaction()
 """,
         (_STEPS,),
@@ -33,13 +35,15 @@ SINK: Final = (
     Mutant(
         "a-mark-is-read-stable-before-the-producer-id",
         "spark/exactly_once.py",
-        """            await producer.start()
+        """        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
+        try:
             await producer.begin_transaction()
             # Only now no transaction of this task is open, so that the mark is final.
             mark = await ledger.mark(self._task, stable=True)
 """,
-        """            mark = await ledger.mark(self._task, stable=True)
-            await producer.start()
+        """        mark = await ledger.mark(self._task, stable=True)
+        self._producer = producer = await ledger.producer(ledger.name.transactional_id(self._task))
+        try:
             await producer.begin_transaction()
 """,
         (_STEPS,),
@@ -65,10 +69,24 @@ SINK: Final = (
         (_STEPS, _HISTORIES),
     ),
     Mutant(
+        "an-idle-producer-aborts-what-it-prepared",
+        "spark/ledger_client.py",
+        "await leave(self._idle.pop(0))",
+        "await stop_producer(self._idle.pop(0))",
+        (_WRITERS,),
+    ),
+    Mutant(
+        "another-id-is-asked-for-with-the-old-epoch",
+        "core/transactions/transaction.py",
+        "        self.identity = NO_IDENTITY\n        self.error = None\n",
+        "        self.error = None\n",
+        ("tests/scenarios/test_prepared.py",),
+    ),
+    Mutant(
         "a-decision-needs-no-lock",
         "spark/ledger_client.py",
-        "driver = self.producer(self.name.driver_id(),",
-        'driver = self.producer(f"{self.name.driver_id()}-{id(self)}",',
+        "driver = await self.producer(self.name.driver_id(),",
+        'driver = await self.producer(f"{self.name.driver_id()}-{id(self)}",',
         (_STEPS,),
     ),
     Mutant(

@@ -26,6 +26,7 @@ from aioproducer.spark.exactly_once import (
     commit_batch,
 )
 from aioproducer.spark.ledger import QueryName
+from aioproducer.spark.ledger_client import IdleProducers
 from tests.tools.sink_histories.plan import Life, Plan, Row, rows_of
 from tests.tools.sink_histories.process import Death, Process
 
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
     from tests.tools.sink_histories.plan import Fault, Layout
 
-__all__ = ["BYTES", "Clients", "History", "run_history"]
+__all__ = ["BYTES", "MAX_IDLE", "AdoptedProducers", "Clients", "History", "run_history"]
 
 NAME: Final = QueryName("spark-q")
 TOPIC: Final = "orders"
 BYTES: Final = 100
+MAX_IDLE: Final = 4
 _ATTEMPTS: Final = 3
 _QUIET_LIVES: Final = 14
 _LAST_SECONDS: Final = 120.0
@@ -56,6 +58,28 @@ class Clients(Protocol):
 
     async def committed(self) -> list[Row]:
         """The rows that a reader of committed records has."""
+
+
+class AdoptedProducers(IdleProducers):
+    """The idle producers of some Python processes, as one part of a history has them: a producer that it takes dies with it.
+
+    A part that is dead gives none back.
+    """
+
+    def __init__(self, whole: IdleProducers, process: Process) -> None:
+        super().__init__()
+        self._whole = whole
+        self._process = process
+
+    def take(self, timeout_ms: float) -> Any:
+        producer: Any = self._whole.take(timeout_ms)
+        if producer is not None:
+            producer.process = self._process
+        return producer
+
+    async def keep(self, producer: Any) -> None:
+        self._process.here()
+        await self._whole.keep(producer)
 
 
 class _Failed(Exception):

@@ -259,21 +259,31 @@ class ModelProducer:
         assert config.transactional_id
         self.config = config
         self._model = model
-        self._process = process
+        self.process = process
         self._id = config.transactional_id
         self._holder = (-1, -1)
-        self._is_open = self._has_begun = self._is_prepared = False
+        self._is_granted = self._is_open = self._has_begun = self._is_prepared = False
 
     async def start(self) -> None:
         """A connection; the producer id comes later."""
 
+    async def init_transactions(self, transactional_id: str) -> None:
+        self._id = transactional_id
+        self._is_granted = self._is_open = self._has_begun = self._is_prepared = False
+        await self._init()
+
+    async def _init(self) -> None:
+        self._holder = await _patiently(self.process, lambda: self._model.init(self._id, self.config.transaction_timeout_ms / 1000))
+        self._is_granted = True
+
     async def begin_transaction(self) -> None:
-        self._holder = await _patiently(self._process, lambda: self._model.init(self._id, self.config.transaction_timeout_ms / 1000))
+        if not self._is_granted:
+            await self._init()
         self._is_open = True
 
     async def _add(self, then: Callable[[Transaction], None]) -> None:
         try:
-            await _patiently(self._process, lambda: then(self._model.add(self._id, *self._holder)))
+            await _patiently(self.process, lambda: then(self._model.add(self._id, *self._holder)))
         except Exception as error:
             raise self._fatal(error) from error
         self._has_begun = True
@@ -288,7 +298,7 @@ class ModelProducer:
     async def prepare_transaction(self) -> PreparedTransaction:
         if not self._has_begun:
             raise TransactionMisuse("the transaction is empty")
-        await self._process.step()
+        await self.process.step()
         self._is_prepared = True
         return self._prepared()
 
@@ -297,7 +307,7 @@ class ModelProducer:
 
     async def commit_transaction(self) -> None:
         try:
-            await _patiently(self._process, lambda: self._model.end(self._prepared(), is_commit=True))
+            await _patiently(self.process, lambda: self._model.end(self._prepared(), is_commit=True))
         except Exception as error:
             raise self._fatal(error) from error
         self._is_open = False
@@ -308,7 +318,7 @@ class ModelProducer:
         self._is_open = False
         if self._has_begun:
             try:
-                await _patiently(self._process, lambda: self._model.end(self._prepared(), is_commit=False))
+                await _patiently(self.process, lambda: self._model.end(self._prepared(), is_commit=False))
             except Exception as error:
                 raise self._fatal(error) from error
 
@@ -317,7 +327,7 @@ class ModelProducer:
             self._is_open = False
             # As the producer's `stop`, which leaves the rest to the time-out.
             with contextlib.suppress(Exception):
-                await _patiently(self._process, lambda: self._model.end(self._prepared(), is_commit=False))
+                await _patiently(self.process, lambda: self._model.end(self._prepared(), is_commit=False))
 
     @staticmethod
     def _fatal(error: Exception) -> Exception:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer import KafkaError, Producer, ProducerConfig, TransactionResolver, TransactionTimeout
 from aioproducer.spark.exactly_once import Ledger
+from aioproducer.spark.ledger_client import IdleProducers
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
-from tests.tools.sink_histories.history import NAME, TOPIC, History, run_history
+from tests.tools.sink_histories.history import MAX_IDLE, NAME, TOPIC, AdoptedProducers, History, run_history
 from tests.tools.sink_histories.plan import Plan, Row
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = ["FakeClients", "run_on_fake"]
 
 _CALLS: Final = frozenset(
     {
+        "init_transactions",
         "begin_transaction",
         "send_position_to_transaction",
         "prepare_transaction",
@@ -68,13 +70,20 @@ class FakeClients:
         self.chance = chance
         self.resolver = resolver
         self.producers: list[Producer[Any, Any]] = []
+        self._idle = IdleProducers(MAX_IDLE)
 
     def make_ledger(self, process: Process, max_ends: int) -> Ledger:
         config = ProducerConfig(
             bootstrap_servers=self.cluster.bootstrap_servers, transaction_timeout_ms=60_000, max_block_ms=60_000, delivery_timeout_ms=60_000
         )
         return Ledger(
-            NAME, TOPIC, config, cast("Any", Mortal(self.resolver, process)), lambda config: self._producer(config, process), max_ends
+            NAME,
+            TOPIC,
+            config,
+            cast("Any", Mortal(self.resolver, process)),
+            lambda config: self._producer(config, process),
+            max_ends,
+            AdoptedProducers(self._idle, process),
         )
 
     def _producer(self, config: ProducerConfig, process: Process) -> Any:

@@ -6,8 +6,9 @@ import random
 from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer.spark.exactly_once import Ledger
+from aioproducer.spark.ledger_client import IdleProducers
 from aioproducer.testing.jumping import run_jumping
-from tests.tools.sink_histories.history import NAME, TOPIC, History, run_history
+from tests.tools.sink_histories.history import MAX_IDLE, NAME, TOPIC, AdoptedProducers, History, run_history
 from tests.tools.sink_histories.model import Config, Model, ModelProducer, ModelResolver
 from tests.tools.sink_histories.plan import Plan
 
@@ -25,6 +26,7 @@ class ModelClients:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self._idle = IdleProducers(MAX_IDLE)
 
     def make_ledger(self, process: Process, max_ends: int) -> Ledger:
         return Ledger(
@@ -34,6 +36,7 @@ class ModelClients:
             cast("Any", ModelResolver(self.model, process)),
             cast("Any", lambda config: ModelProducer(self.model, process, config)),
             max_ends,
+            AdoptedProducers(self._idle, process),
         )
 
     async def write(self, producer: ModelProducer, rows: Iterable[Row]) -> None:
