@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
-pytestmark = pytest.mark.asyncio
-
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 CLIENTS = 2_000
-pytestmark = pytest.mark.filterwarnings("ignore:Watched overrides send")  # it is meant: it watches `send` alone
+# it is meant: it watches `send` alone
+pytestmark = [pytest.mark.asyncio, pytest.mark.filterwarnings("ignore:Watched overrides send")]
 K = TypeVar("K")
 V = TypeVar("V")
 

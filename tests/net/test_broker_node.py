@@ -154,6 +154,19 @@ async def test_a_call_that_takes_too_long() -> None:
 
 
 @jumping
+async def test_an_answer_that_is_none_ends_its_connection() -> None:
+    """Bytes that are not the message show that the peer does not speak Kafka's protocol. The next call dials again."""
+    async with with_fake() as (node, cluster, _):
+        cluster.garbage("Metadata")
+        answer = await ask(node)
+        with pytest.raises(ProtocolError):
+            node.decode(answer)
+        await settle()
+        assert node.control.connection is None
+        assert node.decode(await ask(node)).cluster_id == cluster.cluster_id
+
+
+@jumping
 async def test_a_call_waits_for_its_connection_no_longer_than_for_its_answer() -> None:
     """The time is for the whole."""
 
