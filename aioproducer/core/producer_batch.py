@@ -153,11 +153,6 @@ class ProducerBatch:
         """Return the sort key of the batch in its partition."""
         return (self.number, *self.piece)
 
-    @property
-    def is_part(self) -> bool:
-        """Return whether it was split from another batch."""
-        return self.root is not None
-
     def __repr__(self) -> str:
         number = ".".join(map(str, self.place))
         return (
