@@ -17,9 +17,11 @@
    A batch that is full or has waited long enough is sendable: it waits for the next drain. It accepts records until then, or until
    it is too old (KIP-782). No batch lingers while memory is short. But a batch that has other batches of its partition before it is
    not closed for that (`flush_partial_batches`).
-8. A signal handler may raise within a send, as Ctrl-C does: wherever a Python function begins or a C function returns. Therefore a send
+8. A signal handler may raise in any call, as Ctrl-C does: wherever a Python function begins or a C function returns. Therefore an operation
    first makes all calls, and then sets the values that belong together by assignments alone. One of these notes the batch in
-   `unannounced`. The work that follows is done last. If an exception interrupts that work, the next send or drain does it again.
+   `unannounced`. The work that follows is done last. If an exception interrupts that work, the next send or drain does it again. What only
+   the interrupted call has, such as drained batches or an answer, it requeues or ends before it lets the exception pass. All parts of the
+   engine follow this rule; their callbacks are called again (`GuardedLoop.repeat_soon`).
 9. A signal handler, or an object that the garbage collector finalizes, may also send within a send, as a log handler does. After its last
    call and before those assignments, the outer send checks whether the inner one has opened or closed the batch.
 
@@ -185,18 +187,24 @@ class PartitionQueues:
         if batch is not None:
             # Its opening may not be announced yet.
             self.unannounced.setdefault(batch, None)
-            self._close(batch)
+            try:
+                self._close(batch)
+            except BaseException:
+                # Its records may accept no more, and a send would find them open: rule 8.
+                self._close(batch)
+                raise
             self.announce()
         return batch
 
     def _close(self, batch: ProducerBatch) -> ProducerBatch:
         queue, records = batch.queue, batch.open
-        assert records is not None
+        # Here and below: a send within this one has closed it (rule 9).
+        if records is None:
+            return batch
         # After an exception, it returns the same again.
         payload, base_timestamp, max_timestamp = records.close()
         size = len(payload)
         if batch.open is None:
-            # A send within this one has closed it: rule 9.
             return batch
         state = NEXT[batch.state, _CLOSE]
         # By assignments alone, and the call that puts it in its place last: rule 8.
@@ -254,8 +262,12 @@ class PartitionQueues:
             self.watch(batch.queue, now)
         for queue in self.deadlines.aged(now):
             self.close(queue)
-        for queue in self.deadlines.backed_off(now):
-            self.ready.offer(queue)
+        try:
+            for queue in self.deadlines.backed_off(now):
+                self.ready.offer(queue)
+        except BaseException:
+            self.ready.offer_all(self.incomplete)
+            raise
 
     def flush_partial_batches(self) -> None:
         """Close every partial batch that lingers or is sendable, because memory is short. None lingers until `linger_again`.
@@ -284,6 +296,7 @@ class PartitionQueues:
         *,
         least: Fill = Fill.PARTIAL,
         ask: Callable[[ProducerBatch], float] | None = None,
+        into: list[ProducerBatch] | None = None,
     ) -> list[ProducerBatch]:
         """Return the batches of one request to `node_id` over `connection`: at most one of each partition.
 
@@ -291,9 +304,10 @@ class PartitionQueues:
         Batches that are less than `least` stay open, and their partitions keep their places. With a `least` above PARTIAL, at most 1,024
         partitions are checked: those that have waited longest. The returned batches are in the state ENCODING and count as in flight.
         `ask` is called with each batch before it is drained. It returns 0, or the time until which the partition is skipped.
+        `into` is the list that is returned. After an exception, the batches in it that are `held` were drained: the caller requeues them.
         """
         ready = self.ready[node_id]
-        batches: list[ProducerBatch] = []
+        batches: list[ProducerBatch] = [] if into is None else into
         size = 0
         looks = _bring_forward(ready, least) if least else len(ready)
         # `ready` may be empty sooner: `ask` may have muted other partitions.
@@ -311,16 +325,22 @@ class PartitionQueues:
             if ask is not None and self._is_left_out(batch, ask):
                 continue
             size += len(batch.payload)
-            self._take_off(batch, connection)
+            # In this order: what is drained is in the list, wherever a signal handler raises.
             batches.append(batch)
+            self._take_off(batch, connection)
         return batches
 
     def _first(self, queue: PartitionQueue) -> ProducerBatch:
         """Return the first batch of a partition; an open one is closed."""
         if queue.closed:
             return queue.closed[0]
-        assert queue.current is not None
-        return self._close(queue.current)
+        batch = queue.current
+        assert batch is not None
+        try:
+            return self._close(batch)
+        except BaseException:
+            self.close(queue)
+            raise
 
     def _is_passed_over(self, queue: PartitionQueue, connection: object) -> bool:
         """Return whether no batch of a partition may be drained over this connection now.
@@ -359,8 +379,7 @@ class PartitionQueues:
         A partition continues under its old ones until all batches numbered under them have ended.
         """
         self.idempotence.identify(identity)
-        for batch in self.incomplete:
-            self.ready.offer(batch.queue)
+        self.ready.offer_all(self.incomplete)
 
     def release(self, queue: PartitionQueue) -> None:
         """Allow the drain of a partition that was held."""
@@ -454,6 +473,11 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
         if may_be_drained:
             queues[queue] = None
         return may_be_drained
+
+    def offer_all(self, batches: Iterable[ProducerBatch]) -> None:
+        """Offer the partitions of batches. After an exception has broken a drain off, the one that it had in hand is not ready."""
+        for batch in batches:
+            self.offer(batch.queue)
 
     def check(self, queue: PartitionQueue) -> None:
         """Check a partition again after a batch of it ended or its sequence numbers changed.

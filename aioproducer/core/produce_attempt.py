@@ -101,13 +101,15 @@ class ProduceAttempts:
         queue = batch.queue
         if queue.numbers is not None:
             queue.numbers.acknowledged(batch)
-        batch.state = NEXT[batch.state, _ACKNOWLEDGE]
-        if batch.is_alone and not (queue.closed and queue.closed[0].is_part):
+        state = NEXT[batch.state, _ACKNOWLEDGE]
+        self._incomplete.end(batch)
+        # By assignments alone: rule 8 of `core/partition_queues.py`.
+        batch.state = state
+        if batch.is_alone and not (queue.closed and queue.closed[0].root is not None):
             queue.one_at_a_time = False
         # An acknowledgement never makes another batch unsendable.
         if queue.closed or queue.current is not None:
             self._ready.offer(queue)
-        self._incomplete.end(batch)
 
     def complete_late(self, batch: ProducerBatch) -> None:
         """Note that the log has a batch that ended before its answer arrived."""
@@ -122,12 +124,15 @@ class ProduceAttempts:
             self._partition_queues.close(queue)
         if queue.numbers is not None:
             queue.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
-        if batch.state is State.READY:
-            queue.closed.remove(batch)
-            self._ready.closed -= 1
-        batch.state = NEXT[batch.state, Event.FAIL]
-        self._ready.check(queue)
+        state = NEXT[batch.state, Event.FAIL]
+        at = queue.closed.index(batch) if batch.state is State.READY else -1
         self._incomplete.end(batch)
+        # By assignments alone: rule 8 of `core/partition_queues.py`.
+        if at >= 0:
+            self._ready.closed -= 1
+            del queue.closed[at]
+        batch.state = state
+        self._ready.check(queue)
 
     def retry(self, batch: ProducerBatch, action: Action, retry_at: float) -> None:
         """Requeue a batch for an action of `AGAIN`, with another sequence number if the broker refused its number.
@@ -143,14 +148,16 @@ class ProduceAttempts:
             self._idempotence.lose_identity()
         self.requeue(batch, retry_at)
 
-    def requeue(self, batch: ProducerBatch, retry_at: float) -> None:
+    def requeue(self, batch: ProducerBatch, retry_at: float = 0.0) -> None:
         """Put a batch back in its place in its queue.
 
         It is not drained before `retry_at` (0: at once), or before the next election.
         """
         queue = batch.queue
-        batch.state = NEXT[batch.state, Event.RETRY]
-        self._put_back(queue, [batch])
+        state = NEXT[batch.state, Event.RETRY]
+        self._put_back(queue, [batch], _place_of(batch, queue.closed))
+        batch.state = state
+        self._ready.remove(queue)
         if retry_at and not NO_EPOCH < batch.epoch < queue.epoch:
             self._deadlines.back_off(queue, retry_at)
         else:
@@ -167,16 +174,19 @@ class ProduceAttempts:
         if queue.numbers is not None:
             queue.numbers.split(batch, parts)
         self._incomplete.split(batch, parts)
-        self._put_back(queue, parts)
+        self._put_back(queue, parts, _place_of(parts[0], queue.closed))
+        self._ready.remove(queue)
         self._ready.offer(queue)
         return parts
 
-    def _put_back(self, queue: PartitionQueue, batches: Sequence[ProducerBatch]) -> None:
-        closed = queue.closed
-        at = 0
-        while at < len(closed) and closed[at].place < batches[0].place:
-            at += 1
-        closed[at:at] = batches
-        self._ready.closed += len(batches)
+    def _put_back(self, queue: PartitionQueue, batches: Sequence[ProducerBatch], at: int) -> None:
+        count = len(batches)
+        # By assignments alone, and those of the callers: rule 8 of `core/partition_queues.py`.
+        queue.closed[at:at] = batches
+        self._ready.closed += count
         queue.one_at_a_time = True
-        self._ready.remove(queue)
+
+
+def _place_of(batch: ProducerBatch, closed: Sequence[ProducerBatch]) -> int:
+    """Return the index of a batch among the closed batches of its queue, which it is not one of."""
+    return next((at for at, other in enumerate(closed) if other.place > batch.place), len(closed))

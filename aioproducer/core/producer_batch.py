@@ -154,11 +154,6 @@ class ProducerBatch:
         """Return the sort key of the batch in its partition."""
         return (self.number, *self.piece)
 
-    @property
-    def is_part(self) -> bool:
-        """Return whether it was split from another batch."""
-        return self.root is not None
-
     def __repr__(self) -> str:
         name = f"{'.'.join(map(str, self.place))} of {self.queue.topic}-{self.queue.partition}"
         return f"<ProducerBatch {name}: {counted(self.count, 'record')}, {self.state}, sent {counted(self.attempts, 'time')}>"

@@ -25,7 +25,7 @@ from aioproducer.net.transport import writer_of
 from aioproducer.user_functions import USER_FAILURES
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.decoder import UNLIMITED
-from aioproducer.wire.frame import FrameReader, decode_response, encode_request
+from aioproducer.wire.frame import FrameReader, correlation_of, decode_response, encode_request
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
@@ -152,12 +152,22 @@ class Connection:
 
     def data_received(self, data: Buffer) -> None:
         """Pass each whole frame to the oldest request. On Windows, asyncio before Python 3.12 gives bytearrays."""
+        frames: Sequence[bytes] = ()
         try:
-            for frame in self.frames.feed(data):
+            frames = self.frames.feed(data)
+            for frame in frames:
                 self._on_frame(frame)
             self.frames.check()
         except ProtocolError as error:
             self.abort(error)
+        except BaseException as error:
+            # A signal handler's. Where the next frame begins is not known if it came before there were frames.
+            if not frames:
+                self.abort(ConnectionLost(f"{self.where}: {type(error).__name__} was raised while an answer was read"))
+            for frame in frames:
+                if self.in_flight_requests.requests and correlation_of(frame) == self.in_flight_requests.requests[0].correlation_id:
+                    self._on_frame(frame)
+            raise
 
     def eof_received(self) -> None:
         """Return None, by which asyncio closes the connection after the broker closed its side."""
@@ -178,14 +188,25 @@ class Connection:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        while self.in_flight_requests.requests:
-            self._call(self.in_flight_requests.requests.popleft().on_answer, cause)
-        while self._unanswered:
-            self._call(self._unanswered.popleft(), cause)
-        held, self.held = self.held, None
-        for on_end in () if held is None else held.drop():
-            self._call(on_end, cause)
-        self._on_lost(self)
+
+        def end_requests() -> None:
+            try:
+                while self.in_flight_requests.requests:
+                    self._call(self.in_flight_requests.requests[0].on_answer, cause)
+                    del self.in_flight_requests.requests[0]
+                while self._unanswered:
+                    self._call(self._unanswered[0], cause)
+                    del self._unanswered[0]
+                held, self.held = self.held, None
+                for on_end in () if held is None else held.drop():
+                    self._call(on_end, cause)
+                self._on_lost(self)
+            except BaseException:
+                # A signal handler's: what it has broken off is done again.
+                self._loop.call_soon(end_requests)
+                raise
+
+        end_requests()
 
     def pause_writing(self) -> None:
         """Set `is_paused`, because the write buffer is full."""
@@ -244,7 +265,9 @@ class Connection:
     ) -> None:
         """Send a request, or hold it while the connection is authenticated.
 
-        `on_answer` is called once, later, with the answer or with the error that ended the connection.
+        `on_answer` is called once, later, with the answer or with the error that ended the connection. If an exception of a signal handler
+        breaks that call off, it is called again: it must do nothing then, if it has begun. An exception that breaks `send` off ends the
+        connection, and `on_answer` may be called.
         """
         if self.cause is not None:
             self._loop.call_soon(self._call, on_answer, self.cause)
@@ -252,11 +275,16 @@ class Connection:
         if self.held is not None and key not in AUTHENTICATION:
             self.held.add(partial(self.send, key, version, body, on_answer, timeout), on_answer)
             return
-        self._put(key, version, body)
-        deadline = self.used_at + timeout
-        self.in_flight_requests.requests.append(_new_tuple(InFlightRequest, (self._correlation_id, key, version, deadline, on_answer)))
-        if deadline < self._request_timer.armed_for:
-            self._request_timer.arm(deadline)
+        try:
+            self._put(key, version, body)
+            deadline = self.used_at + timeout
+            self.in_flight_requests.requests.append(_new_tuple(InFlightRequest, (self._correlation_id, key, version, deadline, on_answer)))
+            if deadline < self._request_timer.armed_for:
+                self._request_timer.arm(deadline)
+        except BaseException as error:
+            # A signal handler's. The request may be written in part.
+            _end_by_stream(self, self._loop, "writelines", error)
+            raise
 
     def send_unanswered(
         self, key: ApiKey, version: int, body: Sequence[Buffer], on_written: Callable[[Answer | TransportError | None], None]
@@ -271,11 +299,16 @@ class Connection:
         if self.held is not None:
             self.held.add(partial(self.send_unanswered, key, version, body, on_written), on_written)
             return
-        self._put(key, version, body)
-        if self.is_paused or self.cause is not None:
-            self._unanswered.append(on_written)
-        else:
-            self._loop.call_soon(self._call, on_written, None)
+        try:
+            self._put(key, version, body)
+            if self.is_paused or self.cause is not None:
+                self._unanswered.append(on_written)
+            else:
+                self._loop.call_soon(_call_surely, self._call, on_written, None)
+        except BaseException as error:
+            # As in `send`.
+            _end_by_stream(self, self._loop, "writelines", error)
+            raise
 
     async def ask(self, key: ApiKey, version: int, message: Any, timeout: float) -> Answer:
         """Send a request and wait for its answer. Returns the answer.
@@ -368,11 +401,17 @@ class Connection:
         correlation_id, offset = decode_response(request.key, request.version, frame)
         if correlation_id != request.correlation_id:
             raise ProtocolError(f"{self.where} answered request {correlation_id}, but {request.correlation_id} is the oldest")
-        requests.popleft()
         self.close_hint = ""
         self.used_at = self._loop.time()
         self._traffic.answered(self.used_at, len(frame))
-        self._call(request.on_answer, _new_tuple(Answer, (request.key, request.version, frame, offset, self.used_at)))
+        answer = _new_tuple(Answer, (request.key, request.version, frame, offset, self.used_at))
+        try:
+            requests.popleft()
+            self._call(request.on_answer, answer)
+        except BaseException:
+            # A signal handler's. A second call does nothing if the first has begun.
+            self._call(request.on_answer, answer)
+            raise
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
         try:
@@ -400,6 +439,15 @@ class Connection:
             self._idle_timer = self._loop.call_at(idle_at + self._max_idle, self._on_idle)
             return
         self.close()
+
+
+def _call_surely(call: Callable[..., None], callback: Callable[[Any], None], argument: Any) -> None:
+    """Call a callback, again if a signal handler's exception has broken it off: the second call does nothing if the first had begun."""
+    try:
+        call(callback, argument)
+    except BaseException:
+        call(callback, argument)
+        raise
 
 
 def _end_by_stream(connection: Connection, loop: asyncio.AbstractEventLoop, method: str, error: BaseException) -> None:

@@ -227,8 +227,11 @@ class MemoryStream:
             data = self._take()
             if self._peer is not None:
                 self._peer.peer_has_read()
-            self.receiver.data_received(data)
-            self._schedule()
+            try:
+                self.receiver.data_received(data)
+            # As a socket that stays readable, also after an exception of a signal handler.
+            finally:
+                self._schedule()
         elif self._peer_closed:
             self._peer_closed = False
             if not self.receiver.eof_received():

@@ -121,12 +121,16 @@ class Handler(Alarm):
     ],
     ids=["one", "one that lingers", "full batches", "with keys", "the slow path"],
 )
+@pytest.mark.parametrize("inner", [[b"inner"], [b"w" * 400] * 3], ids=["a small record", "large ones"])
 @pytest.mark.parametrize("build", BUILDS)
 @jumping
-async def test_a_signal_handler_sends_within_a_send(build: Any, options: dict[str, Any], records: int, given: Any) -> None:
+async def test_a_signal_handler_sends_within_a_send(
+    build: Any, options: dict[str, Any], records: int, given: Any, inner: list[bytes]
+) -> None:
     """A log handler does. Wherever that is, brokers get both records.
 
-    A second open batch of the partition failed the producer. In plain Python, a batch had a record that it did not count.
+    A second open batch of the partition failed the producer. In plain Python, a batch had a record that it did not count. After several large
+    records, the outer send raised WouldBlock, or found its batch closed.
     """
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=1)
@@ -136,13 +140,13 @@ async def test_a_signal_handler_sends_within_a_send(build: Any, options: dict[st
             handler, events = Handler(0, lambda: None), 0
             while handler.left <= 0:
                 events += 1
-                handler = Handler(events, lambda: sent.append(producer.send_nowait("orders", b"inner")))
+                handler = Handler(events, lambda: sent.extend([producer.send_nowait("orders", value) for value in inner]))
                 with handler:
                     sent.extend([producer.send_nowait("orders", b"v" * 400, **given) for _ in range(records)])
                 await asyncio.gather(*sent)
                 assert producer.buffer_available == producer.config.buffer_memory, events
             assert events > 20
-        assert cluster.values("orders").count(b"inner") == events - 1
+        assert cluster.values("orders").count(inner[0]) == (events - 1) * len(inner)
         assert cluster.values("orders").count(b"v" * 400) == events * records
 
 

@@ -525,5 +525,5 @@ async def test_what_ends_a_program_holds_up_no_later_record(build: Any, kind: st
             (_, failed, _), told = await sent_around(producer)
         assert told == ["EndOfProgram()"]
         assert isinstance(failed, UsageError)
-        assert "EndOfProgram was raised before the record was queued" in str(failed)
+        assert "EndOfProgram was raised while the record was queued: it may be sent" in str(failed)
         assert cluster.values("orders") == [b"1", b"2"]

@@ -303,9 +303,7 @@ class Admission:
                 error = refused
             except BaseException as raised:
                 # A function of the user's raised KeyboardInterrupt or the like. If the record stayed, it would hold up every later one.
-                if not isinstance(raised, Exception):
-                    queue.pop()
-                    self.pending.give_up(record, UsageError(f"{type(raised).__name__} was raised before the record was queued"))
+                self.pending.break_off(record, None, raised)
                 raise
             finally:
                 self._is_placing = False
@@ -313,12 +311,17 @@ class Admission:
                 error = self._refused(queue, record, routing)
                 if error is None:
                     return False
-        # The next event-loop iteration drains what was appended.
-        self._next_turn()
-        queue.pop()
-        if error is not None:
-            self.pending.report(record, error)
-        record.complete(delivery, error)
+        try:
+            # The next event-loop iteration drains what was appended.
+            self._next_turn()
+            queue.pop()
+            if error is not None:
+                self.pending.report(record, error)
+            record.complete(delivery, error)
+        except BaseException as raised:
+            # Of a signal handler, perhaps. If the record stayed, it would be appended twice.
+            self.pending.break_off(record, delivery, raised)
+            raise
         return True
 
     def _refused(self, queue: WaitQueue, record: PendingSend, routing: TopicRouting) -> Exception | None:
@@ -342,9 +345,13 @@ class Admission:
 
         A later call or the continuation of its own task places it. Without `at_once` it waits as others do.
         """
-        record = self._waiters.take()
-        if record is not None:
+        record = self._waiters.unplaced
+        is_waiting = record is not None and record.is_waiting
+        if record is not None and is_waiting:
             self._pool.waiting.merge([record])
+        # Behind that, or a signal handler's exception would lose the record.
+        self._waiters.unplaced = None
+        if record is not None and is_waiting:
             first = self._pool.first()
             is_next = first is not None and first[1] is record and record.topic in self._partition_queues.routings
             if not (at_once and is_next and self._serve_one(self._pool.waiting, record)):

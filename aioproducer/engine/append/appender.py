@@ -139,7 +139,7 @@ class Appender:
         queue = routing.sticky
         if queue is not None and (batch := queue.current) is not None:
             delivery = self._append_open(queue, record)
-            if delivery is not None or self.room.may_grow(queue, record.size):
+            if delivery is not None or self.room.may_grow(batch, record.size):
                 return delivery
             self._leave(routing, batch)
         while True:
@@ -183,8 +183,7 @@ class Appender:
         If `before`, the last sticky partition, is the same one, its batch grows by three times its size.
         """
         batch = queue.current
-        if batch is not None and queue.is_sendable:
-            assert batch.open is not None
+        if batch is not None and queue.is_sendable and batch.open is not None:
             # The share counts from now: the bytes that the batch has belong to earlier shares.
             routing.share = -batch.open.used
             if not self.room.widen(batch, 0, self.room.limit if queue is not before else None, at_once=at_once):
@@ -230,26 +229,27 @@ class Appender:
         self.fast_path.taken += _SLOW
         if (batch := queue.current) is not None:
             delivery = self._append_open(queue, record)
-            if delivery is not None or self.room.may_grow(queue, record.size):
+            if delivery is not None or self.room.may_grow(batch, record.size):
                 return delivery
             if self.room.widen(batch, record.size):
-                return self._append_open(queue, record)
+                delivery = self._append_open(queue, record)
+                if delivery is not None:
+                    return delivery
+                # A send within this one has filled it: rule 9 of `core/partition_queues.py`.
             # Closed before the send waits: a later record must not be appended ahead of it.
             self.partition_queues.close(queue)
         return self._open(queue, record)
 
     def _append_open(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
-        batch, now_ms = queue.current, self._timestamp(record)
-        assert batch is not None
-        assert batch.open is not None
+        now_ms = self._timestamp(record)
         delivery: Delivery | None = None
         # A record without headers is mostly a plain one, and that is half the work.
         if record.headers is NO_HEADERS:
-            delivery = batch.open.append(now_ms, record.key, record.value)
+            delivery = queue.open.append(now_ms, record.key, record.value)
         if delivery is None:
-            delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
-        if delivery is None and self.room.grow(batch, record.size):
-            delivery = batch.open.append_record(now_ms, record.key, record.value, record.headers)
+            delivery = queue.open.append_record(now_ms, record.key, record.value, record.headers)
+        if delivery is None and (batch := queue.current) is not None and self.room.grow(batch, record.size):
+            delivery = queue.open.append_record(now_ms, record.key, record.value, record.headers)
         return delivery
 
     def _open(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
@@ -326,7 +326,7 @@ class Appender:
             return None
         put = partial(_put, self.fast_path.turn_ms, key, value)
         full = queue.current
-        if full is not None and (self.room.grow(full, size) or self.room.may_grow(queue, size)):
+        if full is not None and (self.room.grow(full, size) or self.room.may_grow(full, size)):
             return put(queue.open)
         if key is None and routing is not None:
             queue = self._sticky_behind(routing, full, size)

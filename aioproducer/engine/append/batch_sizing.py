@@ -172,25 +172,27 @@ class BatchSizing:
 
     def grow(self, batch: ProducerBatch, size: int) -> bool:
         """Grow an open batch, up to `batch_size`. Returns False if it is full, its partition is full, or memory is short."""
-        assert batch.open is not None
-        left = self.of(batch.queue.topic) - batch.open.granted
+        records = batch.open
+        # A send within this one has closed it: rule 9 of `core/partition_queues.py`.
+        if records is None:
+            return False
+        left = self.of(batch.queue.topic) - records.granted
         if size > left or (self._shares is not None and self._shares.is_over(batch.queue)):
             return False
         if self._thrift or left > self._pool.available:
             self._thrift = self._thrift or self._most_batches
-            left = min(left, max(size, batch.open.granted))
+            left = min(left, max(size, records.granted))
             if left > self._pool.available:
                 return False
         self._loop_budget.spend(left + self._give(batch, left))
         return True
 
-    def may_grow(self, queue: PartitionQueue, size: int) -> bool:
-        """Return whether an open batch that does not take a record of `size` bytes lacks memory alone.
+    def may_grow(self, batch: ProducerBatch, size: int) -> bool:
+        """Return whether a batch that does not take a record of `size` bytes is open and lacks memory alone.
 
         The batch is not closed for that: see `flush_partial_batches`.
         """
-        batch = queue.current
-        return batch is not None and batch.open is not None and size <= self.of(queue.topic) - batch.open.granted
+        return batch.open is not None and size + batch.open.granted <= self.of(batch.queue.topic)
 
     def widen(self, batch: ProducerBatch, size: int, most: int | None = None, *, at_once: bool = False) -> bool:
         """Grow a full batch that is not sent yet by three times its size, or by `most` bytes. Returns False: the caller closes it.
@@ -217,11 +219,17 @@ class BatchSizing:
 
     def _give(self, batch: ProducerBatch, left: int) -> int:
         """Grow a batch. Returns the overhead bytes of its records, which it takes, too."""
-        assert batch.open is not None
-        overhead = (batch.open.count - batch.settled) * RECORD_OVERHEAD
-        batch.open.grow(left)
+        records = batch.open
+        if records is None:
+            return 0
+        overhead = (records.count - batch.settled) * RECORD_OVERHEAD
+        try:
+            records.grow(left)
+        except ValueError:
+            # A send within this one has closed it: rule 9 of `core/partition_queues.py`.
+            return 0
         self._pool.hold(batch, batch.credit + left + overhead)
-        batch.settled = batch.open.count
+        batch.settled = records.count
         return overhead
 
 

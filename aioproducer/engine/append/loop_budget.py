@@ -243,12 +243,12 @@ class DrainSchedule:
         if not self.is_due:
             self.due_since = self._loop.time()
             # The flag last, as a signal handler may raise here (rule 8 of `core/partition_queues.py`): two drains are harmless.
-            self._loop.call_soon(self._drains.on_turn)
+            self._loop.repeat_soon(self._drains.on_turn)
             self.is_due = True
 
     def put_off(self) -> None:
         """Put the drain of this event-loop iteration off until the next one."""
-        self._loop.call_soon(self._drains.on_turn)
+        self._loop.repeat_soon(self._drains.on_turn)
 
     def begin(self, now: float) -> None:
         """Begin a drain interval."""
@@ -258,7 +258,11 @@ class DrainSchedule:
 
     def on_node(self, node: BrokerNode) -> None:
         """Drain for a broker whose connections changed."""
-        self._drains.on_node(node)
+        try:
+            self._drains.on_node(node)
+        except BaseException:
+            self.turn()
+            raise
 
 
 class LoopBudgetWaiters:
@@ -298,11 +302,6 @@ class LoopBudgetWaiters:
             self.unplaced = pending
         self.waiting.append(pending)
 
-    def take(self) -> PendingSend | None:
-        """Remove the unplaced record and return it, to be placed now. Its send still waits. Returns None if there is none."""
-        pending, self.unplaced = self.unplaced, None
-        return pending if pending is not None and pending.is_waiting else None
-
     def remove(self, pending: PendingSend) -> None:
         """Remove a send that waits for something else now."""
         self.waiting.remove(pending)
@@ -328,7 +327,11 @@ class LoopBudgetWaiters:
             self._wake_first()
 
     def _wake_first(self) -> None:
-        pending = self.waiting.popleft()
-        if pending.is_waiting:
+        # Removed last: what a signal handler's exception breaks off is done again.
+        pending = self.waiting[0]
+        if pending.is_waiting and pending.topic is None:
             pending.complete()
-        pending.notify()
+        if not pending.is_waiting:
+            pending.notify()
+        if self.waiting and self.waiting[0] is pending:
+            del self.waiting[0]

@@ -9,6 +9,7 @@ from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.wait_queue import PendingSend, WaitQueue
 from aioproducer.engine.metadata.topic_waiters import TopicWaiters
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
+from aioproducer.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,6 +114,17 @@ class PendingSends:
         self.report(pending, error)
         pending.complete(error=error if pending.topic is not None else None)
         pending.notify()
+
+    def break_off(self, pending: PendingSend, delivery: object, raised: BaseException) -> None:
+        """End a send whose service a KeyboardInterrupt or the like has broken off. It leaves its wait queue by that."""
+        if isinstance(raised, Exception):
+            return
+        if pending.is_waiting and delivery is None:
+            self.give_up(pending, UsageError(f"{type(raised).__name__} was raised while the record was queued: it may be sent"))
+        elif pending.is_waiting:
+            pending.complete(delivery)
+        pending.notify()
+        self._next_turn()
 
     def report(self, pending: PendingSend, error: Exception) -> None:
         """Report a record that is given up with `error`."""

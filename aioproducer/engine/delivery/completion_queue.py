@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from aioproducer.engine.delivery.chosen_build import are_in_order, wake
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future, Handle
+    from asyncio import Future, Handle
     from collections.abc import Iterator, Sequence
     from contextvars import Context
 
@@ -92,8 +92,8 @@ class _Waiters:
         if self._woken or len(some) > most:
             some = some[self._woken : self._woken + most]
         count = len(some)
-        self._woken += count
         wake(some)
+        self._woken += count
         return count
 
     @property
@@ -126,7 +126,7 @@ class CompletionQueue:
 
     __slots__ = ("_due", "_is_held", "_loop", "_queue", "_sleeping", "failed_batches")
 
-    def __init__(self, loop: AbstractEventLoop | GuardedLoop, failed_batches: FailureObserver | None = None) -> None:
+    def __init__(self, loop: GuardedLoop, failed_batches: FailureObserver | None = None) -> None:
         self.failed_batches: FailureObserver | None = failed_batches
         self._loop = loop
         self._queue: deque[_Waiters] = deque()
@@ -142,10 +142,13 @@ class CompletionQueue:
     def add(self, result: ProduceRequestResult) -> None:
         """Queue the waiters of a batch that ended. They are notified at the next `run`, or in the next event-loop iteration."""
         if result.futures is not None or result.callbacks is not None:
-            calls, futures = result.take_waiters(are_in_order)
-            self._sleeping += len(futures)
+            calls, futures = result.waiters(are_in_order)
+            count = len(futures)
             if not self._queue or not self._queue[-1].merge(calls, futures):
-                self._queue.append(_Waiters(result.delivery_context, calls, futures))
+                # By assignments alone: a signal handler may raise at the return of `append`.
+                self._queue += (_Waiters(result.delivery_context, calls, futures),)
+            result.futures = result.callbacks = None
+            self._sleeping += count
             # Scheduled before any task is woken: the tasks that `_run` wakes then send in the same drain interval as those of `run`.
             if self._due is None and (not self._is_held or calls is not None or self._sleeping > MAX_WAKEUPS_PER_ITERATION):
                 self._schedule()
@@ -190,7 +193,7 @@ class CompletionQueue:
     def _schedule(self) -> None:
         """Schedule `_run` if the queue has waiters, and cancel it if not: that saves one loop callback for each answer."""
         if self._queue and self._due is None:
-            self._due = self._loop.call_soon(self._run)
+            self._due = self._loop.repeat_soon(self._run)
         elif not self._queue and self._due is not None:
             self._due.cancel()
             self._due = None

@@ -409,18 +409,16 @@ class ProduceRequestResult:
             self.callbacks, self._places = [part for triple in _triples(flat) for part in triple], None
         return taken
 
-    def take_waiters(self, are_in_order: Callable[[list[Delivery]], bool]) -> tuple[Calls | None, list[Future[None]]]:
-        """Remove and return the waiters of the records: callbacks in the order of the records, and futures of tasks.
+    def waiters(self, are_in_order: Callable[[list[Delivery]], bool]) -> tuple[Calls | None, list[Future[None]]]:
+        """Return the waiters of the records: callbacks in the order of the records, and futures of tasks. The caller clears both lists.
 
         The first item is None if there are no callbacks. `are_in_order`: the function of the same build as the deliveries.
         """
-        futures, self.futures = self.futures, None
-        flat, self.callbacks = self.callbacks, None
-        gone, self._gone = self._gone, 0
+        futures, flat = self.futures, self.callbacks
         self._places = self.delivery_context.context = None
         if flat is None:
             return None, futures or []
-        if gone:
+        if self._gone:
             flat = [part for triple in _triples(flat) for part in triple]
         deliveries, callbacks, contexts = flat[0::3], flat[1::3], flat[2::3]
         if not are_in_order(deliveries):

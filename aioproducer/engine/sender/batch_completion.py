@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aioproducer.core.batch_splitting import in_halves, without
+from aioproducer.core.batch_state import State
 from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, failures, over
 from aioproducer.core.produce_errors import TOO_LARGE, Action, append_time, fate
 from aioproducer.engine.delivery.chosen_build import uncollected
@@ -165,6 +166,23 @@ class BatchCompletion:
         self._carry_out(verdict.action, batch, response, error, now)
         return verdict.refresh
 
+    def end_attempts_again(self, responses: Mapping[ProducerBatch, PartitionResponse], now: float) -> None:
+        """End the attempts of a request that an exception, perhaps of a signal handler, kept `end_attempt` from ending, or broke off there."""
+        for batch, response in responses.items():
+            self._end_attempt_again(batch, response, now)
+        if self.circuit_break_manager is not None:
+            self.circuit_break_manager.ended(responses)
+
+    def _end_attempt_again(self, batch: ProducerBatch, response: PartitionResponse, now: float) -> None:
+        if not batch.held and batch.state is State.IN_FLIGHT:
+            # As before `remove_in_flight`.
+            batch.held = True
+            batch.queue.in_flight += 1
+        if batch.held:
+            self.end_attempt(batch, response, now)
+        elif batch.ended:
+            self._finish(batch)
+
     def _complete(self, batch: ProducerBatch, response: PartitionResponse) -> None:
         """Complete a batch that is in the log."""
         stamped = response.log_append_time_ms
@@ -284,13 +302,14 @@ class BatchCompletion:
         waits = self.waits_for(batch)
         end = f"failed: {error.reason}" + ("" if batch.on_wire or waits in error.reason else f"; it {waits}")
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
-        self.attempts.fail(batch)
         self._recorder.failed(self._loop.time(), batch, cause)
         if self.transaction is not None:
             self.transaction.on_failure(batch, error)
         if self._failed_batches is not None:
             self._failed_batches.add(batch, error)
         batch.result.fail(error)
+        # Behind all that is done again if a signal handler's exception breaks it off.
+        self.attempts.fail(batch)
         self._finish(batch)
 
     def waits_for(self, batch: ProducerBatch) -> str:

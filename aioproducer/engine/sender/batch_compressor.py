@@ -118,7 +118,7 @@ class BatchCompressor:
         """Encode `batches` in the format `magic`, then call `done`.
 
         `done` is called before this method returns, or later by the event loop or the worker's task. Requests of one connection keep
-        their order.
+        their order. After an exception, `done` is not called any more.
         """
         # The batches that are not in this format yet, or not compressed.
         due = [batch for batch in batches if batch.magic != magic or (self._compresses and not batch.is_encoded)]
@@ -130,9 +130,20 @@ class BatchCompressor:
             self._put(due, magic, _pack_all(map(Parcel.of, due), magic, self._codec, self._level))
             done()
             return
-        self._lanes[connection] = self._lanes.get(connection, 0) + 1
-        self._jobs.append(_Job(due, magic, connection, done, in_slices=max(sizes, default=0) <= self._most(magic)))
-        self._go_on()
+        job = _Job(due, magic, connection, done, in_slices=max(sizes, default=0) <= self._most(magic))
+        lanes = self._lanes.get(connection, 0) + 1
+        # By assignments alone: rule 8 of `core/partition_queues.py`.
+        self._jobs += (job,)
+        self._lanes[connection] = lanes
+        try:
+            self._go_on()
+        except BaseException:
+            # The caller requeues its batches.
+            del self._jobs[-1]
+            self._lanes[connection] -= 1
+            if not self._lanes[connection]:
+                del self._lanes[connection]
+            raise
 
     def _most(self, magic: int) -> int:
         """Return the number of bytes that one event-loop iteration may encode in the format `magic`."""
@@ -157,29 +168,38 @@ class BatchCompressor:
         if not self._jobs[0].in_slices:
             self._wake.set()
         elif not self._is_slice_due:
-            self._is_slice_due = True
             self._loop.call_soon(self._encode_slice)
+            self._is_slice_due = True
 
     def _encode_slice(self) -> None:
         self._is_slice_due = False
         job = self._jobs[0] if self._jobs else None
         if job is None or not job.in_slices:
             return
-        for batch, parcel in zip(job.batches[len(job.packed) :], job.parcels[len(job.packed) :], strict=True):
-            if not self._spend(batch.raw_size, job.magic):
-                break
-            job.packed.append(_pack(parcel, job.magic, self._codec, self._level))
-        else:
-            self._end(job)
-        self._go_on()
+        try:
+            for batch, parcel in zip(job.batches[len(job.packed) :], job.parcels[len(job.packed) :], strict=True):
+                if not self._spend(batch.raw_size, job.magic):
+                    break
+                job.packed.append(_pack(parcel, job.magic, self._codec, self._level))
+            else:
+                self._end(job)
+        # Also after an exception of a signal handler.
+        finally:
+            self._go_on()
 
     def _end(self, job: _Job) -> None:
-        self._jobs.popleft()
         self._put(job.batches, job.magic, job.packed)
+        # By assignments alone: rule 8 of `core/partition_queues.py`.
+        del self._jobs[0]
         self._lanes[job.connection] -= 1
         if not self._lanes[job.connection]:
             del self._lanes[job.connection]
-        job.done()
+        try:
+            job.done()
+        except BaseException:
+            # It does nothing if it has begun.
+            self._loop.call_soon(job.done)
+            raise
 
     async def run(self) -> None:
         """Run the worker: encode in a thread all jobs that the event loop does not encode. The body of its task."""

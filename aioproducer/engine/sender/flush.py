@@ -55,14 +55,16 @@ class Flush:
 
     def ended(self, batch: ProducerBatch) -> bool:
         """Count the records of a batch that ended. Returns True if it was the last batch of this flush."""
-        if batch not in self._batches and not self.takes_all:
+        is_covered = batch in self._batches
+        if not is_covered and not self.takes_all:
             return False
-        self._batches.discard(batch)
+        is_last = not self.waits and len(self._batches) == is_covered
+        # Before the batch is removed, and counted just before: a signal handler's exception may break off each call.
+        if is_last:
+            self._wake()
         if batch.state is State.DONE:
             self.acknowledged += batch.count
         else:
             self.failed += batch.count
-        if self._batches or self.waits:
-            return False
-        self._wake()
-        return True
+        self._batches.discard(batch)
+        return is_last

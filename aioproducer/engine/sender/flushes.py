@@ -72,7 +72,11 @@ class Flushes:
 
     def _start(self, flush: Flush) -> None:
         """Close and drain every batch. The flush covers those that have not ended."""
-        for queue in self._partition_queues.open_queues():
-            self._partition_queues.close(queue)
-        flush.cover_last(self._partition_queues.incomplete)
-        self._sender.drain_all()
+        try:
+            for queue in self._partition_queues.open_queues():
+                self._partition_queues.close(queue)
+            flush.cover_last(self._partition_queues.incomplete)
+            self._sender.drain_all()
+        except BaseException:
+            self._sender.turn()
+            raise

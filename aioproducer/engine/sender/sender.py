@@ -131,48 +131,42 @@ class Sender:
 
     def on_turn(self) -> None:
         """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
-        try:
-            now = self._loop.time()
-            if self._partition_queues.unannounced:
-                self._partition_queues.announce()
-            state = self._state
-            # An iteration that puts the drain off schedules the next one.
-            since = max(self._schedule.due_since, state.now)
-            state.now = now
-            state.is_burst = bool(self._continuing)
-            # How full a batch must be to leave in this drain.
-            least = Fill.PARTIAL
-            if state.is_burst:
-                state.is_budget_full = self._loop_budget.is_full
-                state.due_since = self._schedule.due_since
-                state.open_batches = self._partition_queues.filling
-                state.closed_batches = self._partition_queues.ready.closed
-                least = self._policy.drain(state)
-            if least is Fill.NEVER:
-                self._admission.go_on()
-                # The woken tasks send before that call.
-                self._schedule.put_off()
-                return
-            self._schedule.begin(now)
-            self._least = least
-            state.note(least)
-            is_taken = self.drain_all()
-            if not least:
-                state.partial_left -= state.batches
-            self._serve_waiting(is_taken=is_taken)
-            # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
-            if least:
-                self.turn()
-            self._check_waking()
-            # All batches have the same lifetime, so no new batch expires before the older ones.
-            if self._expiry.timer is None:
-                self._expiry.check()
-            self._recorder.turned(now, now - since)
-        except (KeyboardInterrupt, SystemExit):
-            # It may count as scheduled, and then no other drain would ever come. Two are harmless.
-            self._schedule.begin(self._loop.time())
+        now = self._loop.time()
+        if self._partition_queues.unannounced:
+            self._partition_queues.announce()
+        state = self._state
+        # An iteration that puts the drain off schedules the next one.
+        since = max(self._schedule.due_since, state.now)
+        state.now = now
+        state.is_burst = bool(self._continuing)
+        # How full a batch must be to leave in this drain.
+        least = Fill.PARTIAL
+        if state.is_burst:
+            state.is_budget_full = self._loop_budget.is_full
+            state.due_since = self._schedule.due_since
+            state.open_batches = self._partition_queues.filling
+            state.closed_batches = self._partition_queues.ready.closed
+            least = self._policy.drain(state)
+        if least is Fill.NEVER:
+            self._admission.go_on()
+            # The woken tasks send before that call.
+            self._schedule.put_off()
+            return
+        self._schedule.begin(now)
+        self._least = least
+        state.note(least)
+        is_taken = self.drain_all()
+        if not least:
+            state.partial_left -= state.batches
+        self._serve_waiting(is_taken=is_taken)
+        # Also if the task of the burst no longer sends: the batches that stayed open for it must leave.
+        if least:
             self.turn()
-            raise
+        self._check_waking()
+        # All batches have the same lifetime, so no new batch expires before the older ones.
+        if self._expiry.timer is None:
+            self._expiry.check()
+        self._recorder.turned(now, now - since)
 
     def _serve_waiting(self, *, is_taken: bool) -> None:
         """Serve the pending sends after a drain; `is_taken`: it took a batch."""
@@ -184,8 +178,8 @@ class Sender:
         if is_taken and has_waiting:
             self.turn()
             if not self._is_serving_due:
+                self._loop.repeat_soon(self._serve)
                 self._is_serving_due = True
-                self._loop.call_soon(self._serve)
         elif has_waiting and not self._is_serving_due:
             self._admission.serve()
         elif not self._is_serving_due:
@@ -254,14 +248,23 @@ class Sender:
             if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
                 self._wait_for(node)
                 break
-            batches = partition_queues.drain(node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker)
-            if partition_queues.availability.timeout:
-                partition_queues.watch_drained(node_id, batches, self._loop.time())
-            if not batches:
-                connection.in_flight_requests.release()
-                break
+            batches: list[ProducerBatch] = []
+            is_drained = False
+            try:
+                partition_queues.drain(
+                    node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker, into=batches
+                )
+                if partition_queues.availability.timeout:
+                    partition_queues.watch_drained(node_id, batches, self._loop.time())
+                if not batches:
+                    connection.in_flight_requests.release()
+                    break
+                is_drained = True
+                self._pass_on(node, connection, batches)
+            except BaseException:
+                self._give_back(connection, batches, has_slot=not is_drained)
+                raise
             is_taken = True
-            self._pass_on(node, connection, batches)
             if not least:
                 self._state.count(len(batches), self._policy.max_batches[True], is_burst=is_burst)
                 if is_burst and self._policy.is_by_broker:
@@ -270,8 +273,8 @@ class Sender:
                     break
         return is_taken
 
-    def _pass_on(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
-        """Send drained batches, after the compressor has encoded them if a codec or an older format asks for it."""
+    def _pass_on(self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]) -> None:
+        """Send drained batches, encoded if a codec or an older format asks for it. After an exception, `batches` has those not sent."""
         if self._encodes or connection.agreed.get(_PRODUCE, 0) < FIRST_WITH_RECORD_BATCHES:
             self._encodes = True
             magic = magic_of(connection, self._config.message_format_max)
@@ -285,27 +288,34 @@ class Sender:
         if not self._is_closed:
             node.produce.request_connection()
 
-    def _submit(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
+    def _submit(self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]) -> None:
         """Send batches that the compressor has encoded, perhaps long after their drain.
 
-        They wait while the connection holds requests: a batch that was not sent has no attempt.
+        They wait while the connection holds requests: a batch that was not sent has no attempt. A second call for them does nothing.
         """
+        if not batches:
+            return
         if connection.held is not None:
             again = partial(self._loop.run, self._submit, node, connection, batches)
             connection.held.add(again, lambda _: again())
             return
-        live = [batch for batch in batches if not batch.ended]
-        for batch in batches if len(live) < len(batches) else ():
-            # It expired while it was compressed, and was not sent in this attempt.
-            if batch.ended:
-                self._completion.let_go(batch)
-        if not live or not connection.is_usable:
-            self._take_back(connection, live, lambda batch: self._attempts.requeue(batch, 0.0))
-            return
-        self._send(node, connection, live)
+        try:
+            live = [batch for batch in batches if not batch.ended]
+            if not live or not connection.is_usable:
+                self._take_back(connection, batches, self._attempts.requeue)
+                return
+            for batch in batches if len(live) < len(batches) else ():
+                # It expired while it was compressed, and was not sent in this attempt.
+                if batch.ended:
+                    self._completion.let_go(batch)
+            batches[:] = live
+            self._send(node, connection, batches)
+        except BaseException:
+            self._give_back(connection, batches)
+            raise
 
-    def _send(self, node: BrokerNode, connection: Connection, batches: Sequence[ProducerBatch]) -> None:
-        """Write one request of encoded batches over a connection that takes it."""
+    def _send(self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]) -> None:
+        """Write one request of encoded batches over a connection that takes it. After an exception, `batches` is as `_pass_on` leaves it."""
         try:
             version = self._version(connection, batches)
             for batch in batches:
@@ -323,24 +333,46 @@ class Sender:
             batch.history += sent
         asked = produce_exchange.asked(batches, version)
         body = produce_exchange.encode(asked, version, self._acks, self._timeout_ms, self._transactional_id)
-        if self._is_answered:
-            connection.send(
-                _PRODUCE, version, body, self._loop.guarded(self._on_answer, node, connection, asked, now), self._request_timeout
-            )
-        else:
-            connection.send_unanswered(_PRODUCE, version, body, self._loop.guarded(self._on_written, node, connection, batches))
-        # The request is written. The calls below do not delay its answer.
-        self._recorder.sent(now, batches)
-        if self._circuit_break_manager is not None:
-            self._circuit_break_manager.sent(batches)
+        on_answer = self._loop.guarded(self._on_answer, node, connection, asked, now)
+        try:
+            if self._is_answered:
+                connection.send(_PRODUCE, version, body, on_answer, self._request_timeout)
+            else:
+                connection.send_unanswered(_PRODUCE, version, body, on_answer)
+        except BaseException:
+            # The batches are requeued at once, and no later.
+            asked.clear()
+            raise
+        try:
+            # The request is written. The calls below do not delay its answer.
+            self._recorder.sent(now, batches)
+            if self._circuit_break_manager is not None:
+                self._circuit_break_manager.sent(batches)
+        except BaseException:
+            # The connection has them.
+            del batches[:]
+            raise
 
     def _take_back(self, connection: Connection, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
-        """Take back the batches of a request that cannot be written: release its slot, and call `end` with each batch."""
+        """Take back the batches of a request that is not written: release its slot, and call `end` with each batch that has not ended."""
         connection.in_flight_requests.release()
         for batch in batches:
-            self._attempts.remove_in_flight(batch)
-            end(batch)
+            if not self._completion.let_go(batch):
+                end(batch)
         self.turn()
+
+    def _give_back(self, connection: Connection, batches: list[ProducerBatch], *, has_slot: bool = False) -> None:
+        """Requeue the drained batches of a request that an exception, perhaps of a signal handler, has broken off.
+
+        `has_slot`: the request has its slot, also if no batch is drained.
+        """
+        drained = [batch for batch in batches if batch.held]
+        del batches[:]
+        for batch in drained:
+            batch.may_be_written |= batch.on_wire
+        if drained or has_slot:
+            self._take_back(connection, drained, self._attempts.requeue)
+        self._partition_queues.ready.offer_all(self._partition_queues.incomplete)
 
     def _version(self, connection: Connection, batches: Sequence[ProducerBatch]) -> int:
         magic = batches[0].magic
@@ -363,33 +395,43 @@ class Sender:
 
     # Answers
 
-    def _on_answer(self, node: BrokerNode, connection: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError) -> None:
-        connection.in_flight_requests.release()
-        error: TransportError | None = None
-        responses: dict[ProducerBatch, PartitionResponse] = {}
-        led: set[ProducerBatch] = set()
-        if isinstance(answer, Answer):
-            now = answer.at
-            try:
-                responses, led = self._read(node, asked, answer)
-            except ProtocolError as malformed:
-                error = malformed
-        else:
-            now, error = self._loop.time(), answer
-        responses = responses or {batch: PartitionResponse(error) for batch in asked.values()}
+    def _on_answer(
+        self, node: BrokerNode, connection: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError | None
+    ) -> None:
+        """Take in an answer, the error that ended the connection, or with acks=0 None: a transport that is not full has the request."""
+        # Its attempts have ended within a call that an exception broke off.
+        if not asked:
+            return
+        has_slot = True
+        stale: set[ProducerBatch] | None = None
         try:
+            connection.in_flight_requests.release()
+            has_slot = False
+            now = answer.at if isinstance(answer, Answer) else self._loop.time()
+            responses, led, error = self._read(node, asked, answer)
             self._completions.hold()
-            stale = self._end_attempts(responses, now) - led
-            if stale:
-                self._request_update(sorted({batch.queue.topic for batch in stale}))
+            stale = self._end_attempts(responses, now)
+            if stale - led:
+                self._request_update(sorted({batch.queue.topic for batch in stale - led}))
             if isinstance(answer, Answer):
                 self._recorder.answered(node.broker.node_id, sent_at, now, responses)
                 if error is not None:
                     connection.abort(error)
+            elif answer is None:
+                self._recorder.acknowledged(now, responses)
             self._go_on(node, responses)
         except BaseException:
-            # Ctrl-C, perhaps: no other code wakes the tasks of the batches that have ended.
-            self._completions.run()
+            # No other code ends these attempts, or wakes the tasks of the batches that have ended.
+            if has_slot:
+                connection.in_flight_requests.release()
+            try:
+                if stale is None:
+                    self._completion.end_attempts_again(self._read(node, asked, answer)[0], self._loop.time())
+            finally:
+                asked.clear()
+                self._partition_queues.ready.offer_all(self._partition_queues.incomplete)
+                self._completions.run()
+                self.turn()
             raise
 
     def _end_attempts(self, responses: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
@@ -402,34 +444,30 @@ class Sender:
             self._circuit_break_manager.ended(responses)
         return stale
 
-    def _read(self, node: BrokerNode, asked: Asked, answer: Answer) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch]]:
-        """Read an answer. Returns the response for each batch, and the batches of partitions with a new leader that it named.
+    def _read(
+        self, node: BrokerNode, asked: Asked, answer: Answer | TransportError | None
+    ) -> tuple[dict[ProducerBatch, PartitionResponse], set[ProducerBatch], TransportError | None]:
+        """Read an answer. Returns the response for each batch, the batches of partitions with a new leader that it named, and its error.
 
         Such a leader needs no metadata request (KIP-951).
         """
-        usual = produce_exchange.read_usual(asked, answer.version, answer.frame, answer.offset)
-        if usual is not None:
-            return usual, set()
-        decoded = answer.decode(most=produce_exchange.most_elements(asked))
-        if decoded.throttle_time_ms > 0 and answer.version >= produce_exchange.FIRST_WITH_THROTTLE:
-            node.throttle(decoded.throttle_time_ms)
-            self._recorder.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)
-        responses = produce_exchange.read(asked, decoded)
-        for outcome in responses.values():
-            if outcome.error is not None:
-                return responses, {batch for batch, hint in produce_exchange.hints(asked, decoded).items() if self._hint(*hint)}
-        return responses, set()
-
-    def _on_written(
-        self, node: BrokerNode, connection: Connection, batches: Iterable[ProducerBatch], error: TransportError | Answer | None
-    ) -> None:
-        """End the attempts of a request with acks=0, which is done when a transport that is not full has taken it."""
-        connection.in_flight_requests.release()
-        now = self._loop.time()
-        responses = dict.fromkeys(batches, PartitionResponse(error if isinstance(error, TransportError) else None))
-        self._end_attempts(responses, now)
-        self._recorder.acknowledged(now, responses)
-        self._go_on(node, batches)
+        if not isinstance(answer, Answer):
+            return dict.fromkeys(asked.values(), PartitionResponse(answer)), set(), answer
+        try:
+            usual = produce_exchange.read_usual(asked, answer.version, answer.frame, answer.offset)
+            if usual is not None:
+                return usual, set(), None
+            decoded = answer.decode(most=produce_exchange.most_elements(asked))
+            if decoded.throttle_time_ms > 0 and answer.version >= produce_exchange.FIRST_WITH_THROTTLE:
+                node.throttle(decoded.throttle_time_ms)
+                self._recorder.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)
+            responses = produce_exchange.read(asked, decoded)
+            if all(response.error is None for response in responses.values()):
+                return responses, set(), None
+            hints = produce_exchange.hints(asked, decoded)
+            return responses, {batch for batch, hint in hints.items() if self._hint(*hint)}, None
+        except ProtocolError as malformed:
+            return dict.fromkeys(asked.values(), PartitionResponse(malformed)), set(), malformed
 
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
         node_id = node.broker.node_id

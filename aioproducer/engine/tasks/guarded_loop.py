@@ -35,9 +35,13 @@ class GuardedLoop:
         """Schedule `callback` soon, guarded. Returns the loop's handle."""
         return self._loop.call_soon(self.run, callback, *args)
 
+    def repeat_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
+        """Schedule a callback that may be called twice: again after an exception that ends the loop, such as KeyboardInterrupt, broke it off."""
+        return self._loop.call_soon(self._repeat, callback, *args)
+
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
-        """Schedule `callback` at `when`, guarded. Returns the loop's handle."""
-        return self._loop.call_at(when, self.run, callback, *args)
+        """Schedule `callback` at `when`, guarded. It may be called twice, as with `repeat_soon`. Returns the loop's handle."""
+        return self._loop.call_at(when, self._repeat, callback, *args)
 
     def run(self, callback: Callable[..., object], *args: Any) -> None:
         """Call `callback`, guarded. A ProtocolError is raised to the connection: a broker causes it, not a bug."""
@@ -47,6 +51,15 @@ class GuardedLoop:
             raise
         except Exception as error:  # noqa: BLE001  (any bug at all)
             self._on_bug(error)
+
+    def _repeat(self, callback: Callable[..., object], *args: Any) -> None:
+        try:
+            callback(*args)
+        except Exception as error:  # noqa: BLE001  (as above)
+            self._on_bug(error)
+        except BaseException:
+            self.repeat_soon(callback, *args)
+            raise
 
     def guarded(self, callback: Callable[..., object], *args: Any) -> Callable[[Any], None]:
         """Return `callback`, guarded and with these arguments before its own, for other code to call."""
@@ -90,6 +103,7 @@ class DeadlineTimer:
             if self._when <= when:
                 return
             self.timer.cancel()
+            self.timer = None
         self._when = when
         self.timer = self._loop.call_at(when, self._on_timer)
 
@@ -103,6 +117,7 @@ class DeadlineTimer:
     def _on_timer(self) -> None:
         # uvloop rounds to milliseconds, and runs a timer up to half of one early. Set for the rest, it would run again and again till the clock moves.
         now = max(self._loop.time(), self._when)
+        self.timer = None
         # A loop may run timers before it reads sockets. A callback that a `call_soon` callback schedules runs after it has read them.
         if self._is_patient:
             self.timer = self._loop.call_soon(self._after_a_turn, now)
@@ -119,6 +134,12 @@ class DeadlineTimer:
         """
         self.timer = None
         when = self._earliest()
-        if when is not None and when <= now:
-            self._ring(now)
+        try:
+            if when is not None and when <= now:
+                self._ring(now)
+        except BaseException as error:
+            # What is due rings again.
+            if not isinstance(error, Exception):
+                self.check()
+            raise
         self.check()

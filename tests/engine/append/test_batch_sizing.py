@@ -63,7 +63,7 @@ def test_a_batch_grows_once_to_its_full_size() -> None:
     assert batch.credit == parts.config.buffer_memory - parts.pool.available == parts.budget.spent
     assert batch.credit == parts.sizing.limit + BATCH_OVERHEAD + records * RECORD_OVERHEAD
     assert not parts.sizing.grow(batch, 110)
-    assert not parts.sizing.may_grow(parts.routing.queues[0], 110)
+    assert not parts.sizing.may_grow(batch, 110)
 
 
 def test_a_batch_grows_by_what_is_left_while_memory_is_short() -> None:
@@ -74,7 +74,7 @@ def test_a_batch_grows_by_what_is_left_while_memory_is_short() -> None:
     assert parts.sizing.grow(batch, 110)
     assert batch.open.granted == 2 * FIRST
     assert not parts.sizing.grow(batch, 110)
-    assert parts.sizing.may_grow(parts.routing.queues[0], 110)
+    assert parts.sizing.may_grow(batch, 110)
 
 
 def test_batches_open_with_least_bytes_after_memory_was_short() -> None:

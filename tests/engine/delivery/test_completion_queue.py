@@ -11,6 +11,7 @@ from builds import BUILDS
 
 from aioproducer.engine.delivery import completion_queue
 from aioproducer.engine.delivery.completion_queue import MAX_WAKEUPS_PER_ITERATION, CompletionQueue
+from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ class Ended:
     def __init__(self, build: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.build = build
         self.delivery_context = build.DeliveryContext(loop, lambda *_: None)
-        self.completions = CompletionQueue(loop)
+        self.completions = CompletionQueue(GuardedLoop(loop, print))
         self.heard: list[int] = []
 
     def deliveries(self, count: int = RECORDS) -> list[Any]:

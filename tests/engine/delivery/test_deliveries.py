@@ -14,6 +14,7 @@ from aioproducer.engine.delivery import deliveries as module
 from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.deliveries import Deliveries
+from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.errors import DeliveryError, Persisted
 
 pytestmark = pytest.mark.asyncio
@@ -26,7 +27,7 @@ class Batches:
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.completions = CompletionQueue(loop)
+        self.completions = CompletionQueue(GuardedLoop(loop, print))
         self.unseen: list[int] = []
         context = DeliveryContext(loop, lambda _error, count: self.unseen.append(count))
         self.results = [ProduceRequestResult(context, "orders", partition, 1000) for partition in range(3)]

@@ -21,6 +21,7 @@ import uvloop
 from builds import BUILDS
 
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
+from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.errors import BrokerError, DeliveryError, Persisted, broker_error
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Batch:
     def __init__(self, unseen: list[tuple[DeliveryError, int]] | None = None) -> None:
         loop = asyncio.get_running_loop()
         seen: list[tuple[DeliveryError, int]] = [] if unseen is None else unseen
-        self.completions = CompletionQueue(loop)
+        self.completions = CompletionQueue(GuardedLoop(loop, print))
         self.result = self.build.ProduceRequestResult(
             self.build.DeliveryContext(loop, lambda error, count: seen.append((error, count))), "orders", 3, 1000
         )

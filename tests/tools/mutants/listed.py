@@ -526,7 +526,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-finds-no-memory-to-grow-is-closed",
         "engine/append/batch_sizing.py",
-        "return batch is not None and batch.open is not None and size <= self.of(queue.topic) - batch.open.granted",
+        "return batch.open is not None and size + batch.open.granted <= self.of(batch.queue.topic)",
         "return False",
         ("tests/scenarios/test_backpressure.py",),
     ),
@@ -631,15 +631,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "any-success-ends-one-at-a-time",
         "core/produce_attempt.py",
-        "if batch.is_alone and not (queue.closed and queue.closed[0].is_part):",
-        "if not (queue.closed and queue.closed[0].is_part):",
+        "if batch.is_alone and not (queue.closed and queue.closed[0].root is not None):",
+        "if not (queue.closed and queue.closed[0].root is not None):",
         ("tests/core/test_partition_queues.py", "tests/core"),
     ),
     Mutant(
         "retry-loses-its-place",
         "core/produce_attempt.py",
-        "while at < len(closed) and closed[at].place < batches[0].place:",
-        "while at < len(closed):",
+        "if other.place > batch.place), len(closed))",
+        "if False), len(closed))",
         ("tests/core/test_partition_queues.py", "tests/core/test_partition_queues_machine.py"),
     ),
     Mutant(
