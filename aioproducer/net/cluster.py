@@ -157,13 +157,13 @@ class Cluster:
     def candidates(self) -> list[BrokerNode]:
         """Return the nodes to ask for metadata, the best first (NET-22). Nodes of equal rank alternate from call to call.
 
-        The list leaves out nodes that pause after a failure, and nodes that are muted. The bootstrap nodes replace the known
-        brokers only when all of these pause (KIP-899) and the settings allow it.
+        The list leaves out nodes that pause after a failure, and nodes that are muted. The bootstrap nodes are added only when none of
+        the known brokers can be reached (KIP-899) and the settings allow it.
         """
         self._turn += 1
         nodes = list(self._nodes.values())
-        if not nodes or (self._settings.rebootstraps and all(node.standing is Standing.PAUSING for node in nodes)):
-            nodes = list(self._bootstrap)
+        if not nodes or (self._settings.rebootstraps and all(node.is_out_of_reach for node in nodes)):
+            nodes += self._bootstrap
         at = self._turn % len(nodes)
         orders = {node: (*node.load, node.tried_at) for node in nodes[at:] + nodes[:at]}
         return sorted((node for node, order in orders.items() if order[0] < Standing.MUTED), key=orders.__getitem__)

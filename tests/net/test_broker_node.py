@@ -180,6 +180,51 @@ def test_a_call_that_takes_too_long() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(("idle", "waits"), [(59, 30), (61, 10)])
+def test_a_connection_that_was_idle_for_long_gets_less_time(idle: float, waits: float) -> None:
+    """A NAT may have dropped it without a word. The next call is sent over another one, and has all its time."""
+
+    async def main() -> None:
+        async with with_fake() as (node, cluster, _):
+            await ask(node)
+            await asyncio.sleep(idle)
+            cluster.hang("Metadata", times=2)
+            for seconds in (waits, 30):
+                began = now()
+                with pytest.raises(RequestTimedOut):
+                    await ask(node)
+                assert now() - began == pytest.approx(seconds, abs=0.01)
+            await ask(node)
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_in_use", [False, True])
+def test_a_broker_that_is_silent_on_one_connection_loses_the_other(*, is_in_use: bool) -> None:
+    """Unless it is in use: then its own requests tell whether the broker answers."""
+
+    async def main() -> None:
+        async with with_fake() as (node, cluster, _):
+            node.produce.request_connection()
+            await ask(node)
+            await until(lambda: node.is_ready)
+            produce = node.produce.connection
+            assert produce is not None
+            cluster.hang("Metadata", times=2)
+            with pytest.raises(RequestTimedOut):
+                task = ask(node, 5)
+                if is_in_use:
+                    other = asyncio.ensure_future(produce.ask(ApiKey.METADATA, 9, message("Metadata.request", topics=[]), 10))
+                await task
+            await settle()
+            assert (node.produce.connection is produce) is is_in_use
+            if is_in_use:
+                with pytest.raises(RequestTimedOut):
+                    await other
+
+    run(main())
+
+
 def test_a_call_waits_for_its_connection_no_longer_than_for_its_answer() -> None:
     """The time is for the whole."""
 
