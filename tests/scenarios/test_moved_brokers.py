@@ -160,6 +160,23 @@ async def test_all_addresses_lead_nowhere_at_once(caplog: pytest.LogCaptureFixtu
         assert len(warnings(caplog)) < 15
 
 
+@jumping
+async def test_many_brokers_whose_addresses_lead_nowhere_are_not_all_tried_first() -> None:
+    """Each would take a second: few tell that all are gone."""
+    async with FakeCluster(brokers=60, memory=True) as cluster:
+        cluster.create_topic("orders")
+        names = Names(kafka=["broker-1.memory"])
+        options: dict[str, Any] = {"dialer": cluster.network, "resolver": names}
+        async with Producer(bootstrap_servers="kafka:9092", **options) as producer:
+            await producer.send_and_wait("orders", b"0")
+            go_silent(cluster, resets=True)
+            names.names["kafka"] = await come_back(cluster)
+            began = now()
+            await producer.send_and_wait("orders", b"1")
+            assert now() - began < 10
+        assert cluster.values("orders") == [b"0", b"1"]
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("resets", [True, False], ids=["reset", "half-open"])
 @jumping
