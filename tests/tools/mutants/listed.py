@@ -1559,7 +1559,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/metadata/metadata_updater.py",
         "is_anew or (_wants_rebootstrap(error) and self._rebootstrap())",
         "is_anew",
-        ("tests/scenarios/test_two_clusters.py",),
+        ("tests/engine/metadata/test_metadata_updater.py",),
     ),
     Mutant(
         "another-cluster-gets-batches-under-the-old-producer-id",
