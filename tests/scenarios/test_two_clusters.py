@@ -11,7 +11,7 @@ import pytest
 from whole import jumping
 
 from aioproducer import Producer
-from aioproducer.errors import DeliveryError, TransactionFatal
+from aioproducer.errors import DeliveryError, Persisted, TransactionFatal
 from aioproducer.testing import FakeCluster
 from aioproducer.transaction_resolver import TransactionResolver
 
@@ -67,6 +67,22 @@ async def test_another_cluster_takes_the_addresses_of_the_known_brokers(versions
         assert new.values("orders") == [b"new", b"new"]
         assert new.violations == []
         assert f"belongs to cluster '{new.cluster_id}'" in caplog.text
+
+
+@RELEASES
+@jumping
+async def test_without_recovery_no_record_goes_to_another_cluster(versions: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """`metadata_recovery_strategy=none`: the bootstrap addresses are not asked again. Records fail, certainly not written."""
+    async with two_clusters(versions) as (old, new):
+        options = {"metadata_recovery_strategy": "none", "delivery_timeout_ms": 31_000}
+        async with Producer(**old.client_options, **options) as producer:
+            await producer.send_and_wait("orders", b"old", partition=0)
+            await take_over(old, new)
+            with pytest.raises(DeliveryError) as raised:
+                await producer.send_and_wait("orders", b"new", partition=0)
+            assert raised.value.persisted is Persisted.NO
+        assert new.values("orders") == []
+        assert caplog.text.count(f"belongs to cluster '{new.cluster_id}'") == 1
 
 
 @RELEASES
