@@ -13,6 +13,8 @@ The classes follow KIP-98, KIP-360 and Java's `TxnPartitionMap`.
    epochs of a transaction.
 6. For all forgotten partitions together (KIP-526) only the newest epoch is kept. A new partition begins with the epoch after it.
    The new partition may be a forgotten one, and a broker could mistake its old numbers for new ones.
+7. Another cluster may have given the same producer id to another producer. Its brokers would take batches for those of that one: for
+   duplicates, which they do not write. So in another cluster all batches get new numbers, under a producer id of that cluster.
 
 Numbers here never wrap, only the numbers on the wire do (`record_batch.header`). So every comparison is one of plain integers (exceeds RCD-08).
 """
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aioproducer.errors import KafkaError
 
@@ -261,6 +263,15 @@ class SequenceNumbers:
         if self.renews and not self.outstanding:
             self.lost = self.next
 
+    def leave_cluster(self) -> None:
+        """Number the batches that have not ended anew, because they go to another cluster: rule 7."""
+        self.strays = False
+        self.gap = _NOTHING
+        # The other cluster may grant the same id.
+        self.granted = NO_IDENTITY
+        if self.outstanding:
+            self.lost = self.outstanding[0].sequence
+
     # When it is forgotten
 
     def may_be_forgotten(self, granted: ProducerIdAndEpoch | None) -> bool:
@@ -361,6 +372,19 @@ class Idempotence:
         if self.granted not in (None, NO_IDENTITY):
             self.granted = NO_IDENTITY
             self.on_identity_lost()
+
+    def leave_cluster(self, partitions: Iterable[NumberedPartition]) -> None:
+        """Number the batches of all partitions anew, under a producer id of another cluster.
+
+        With transactions nothing changes: the other cluster's coordinator refuses the producer id.
+        """
+        if self.granted is None or self.is_transactional:
+            return
+        self._past = None
+        for partition in partitions:
+            if partition.numbers is not None:
+                partition.numbers.leave_cluster()
+        self.lose_identity()
 
     def check(self, partition: NumberedPartition) -> None:
         """Ask for another producer id if a partition needs one."""

@@ -1,7 +1,7 @@
 """Applies the metadata of a topic to its routing, and forgets topics that are not used.
 
 New leaders change the topic routing. Another topic id or number of partitions makes a new one. A large topic is applied in steps.
-Sends can append records between any two of them.
+Sends can append records between any two of them. Another cluster changes the sequence numbers of all topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 
-__all__ = ["elect", "forgetting", "install", "installing", "retiring"]
+__all__ = ["elect", "forgetting", "install", "installing", "leave_cluster", "retiring"]
 
 
 def install(partition_queues: PartitionQueues, topic: TopicView) -> TopicRouting:
@@ -114,6 +114,12 @@ def elect(partition_queues: PartitionQueues, topic: TopicView, partition: int) -
         else:
             routing.moved()
         partition_queues.lead(queue, leader, epoch)
+
+
+def leave_cluster(partition_queues: PartitionQueues) -> None:
+    """Number all batches anew, because they go to another cluster. They wait for a producer id of that cluster."""
+    routings = partition_queues.routings.values()
+    partition_queues.idempotence.leave_cluster(queue for routing in routings for queue in chain(routing.queues, routing.gone))
 
 
 def forgetting(

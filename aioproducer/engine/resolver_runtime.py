@@ -87,7 +87,11 @@ class ResolverRuntime:
         self._is_open = False
         self._starting = asyncio.timeout(None)
         instruments = self._instruments = Instruments(config, version, loop.time, int(wall_clock() * 1000))
-        settings = net_settings(config, version, dialer, resolver, chance, wall_clock)._replace(observer=instruments)
+        view = ClusterMetadata()
+        is_due = asyncio.Event()
+        schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_due.set)
+        settings = net_settings(config, version, dialer, resolver, chance, wall_clock)
+        settings = settings._replace(observer=instruments, cluster_id=lambda: view.cluster_id, on_another_cluster=schedule.request_brokers)
         self._tokens = None if settings.security is None else settings.security.tokens
         self._supervisor = Supervisor(self._on_failure)
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
@@ -95,10 +99,8 @@ class ResolverRuntime:
         context = EngineContext(config, guard, self._supervisor.spawn, backoff, chance, instruments)
         assert isinstance(config.bootstrap_servers, tuple)
         self._cluster = Cluster(config.bootstrap_servers, settings, self._supervisor.spawn, lambda _node: None)
-        is_due = asyncio.Event()
-        schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_due.set)
         limits = MetadataSettings.of(config, backoff, chance)
-        self._updater = MetadataUpdater(self._cluster, ClusterMetadata(), schedule, is_due, _NoTopics(), limits, self._supervisor.spawn)
+        self._updater = MetadataUpdater(self._cluster, view, schedule, is_due, _NoTopics(), limits, self._supervisor.spawn)
         self.calls: CoordinatorCalls = CoordinatorCalls(context, self._cluster, self._updater.add_coordinator)
 
     async def start(self) -> None:

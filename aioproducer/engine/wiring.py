@@ -14,6 +14,7 @@ from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
 from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
+from aioproducer.core.topic_updates import leave_cluster
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD, BatchSizing, settle
@@ -144,11 +145,13 @@ def wire(
     loop_budget = LoopBudget(loop, fast_path)
     schedule = DrainSchedule(guard, fast_path, loop_budget, delivery_context.now_ms, check)
     assert isinstance(config.bootstrap_servers, tuple)
-    settings = settings._replace(observer=instruments)
-    cluster = Cluster(config.bootstrap_servers, settings, supervisor.spawn, guard.guarded(schedule.on_node))
     view = ClusterMetadata()
     is_metadata_due = asyncio.Event()
     metadata_schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_metadata_due.set)
+    settings = settings._replace(
+        observer=instruments, cluster_id=lambda: view.cluster_id, on_another_cluster=metadata_schedule.request_brokers
+    )
+    cluster = Cluster(config.bootstrap_servers, settings, supervisor.spawn, guard.guarded(schedule.on_node))
     gate = _transaction_gate(config, guard, fast_path, cluster) if config.transactional_id is not None else None
 
     # Batches and their memory
@@ -179,7 +182,16 @@ def wire(
 
     # Metadata
     metadata_settings = MetadataSettings.of(config, backoff, settings.chance)
-    updater = MetadataUpdater(cluster, view, metadata_schedule, is_metadata_due, admission.topics, metadata_settings, supervisor.spawn)
+    updater = MetadataUpdater(
+        cluster,
+        view,
+        metadata_schedule,
+        is_metadata_due,
+        admission.topics,
+        metadata_settings,
+        supervisor.spawn,
+        on_other_cluster=partial(leave_cluster, partition_queues),
+    )
 
     # Requests
     circuit_break_manager = (

@@ -1,7 +1,8 @@
 """The addresses of a host: the resolvers that look them up, and the addresses that are still to be tried.
 
 1. A connection tries each address of a name once before a failed one is tried again (NET-32). `Addresses` looks the name up again when
-   no address is left, and after an established connection is lost, because the addresses of a name change.
+   no address is left, after an established connection is lost, and when the look-up is `_FRESH` seconds old, because the addresses of a
+   name change: a pod that is replaced has another one. Addresses that are dead may each take the time limit of an attempt.
 2. The address of a lost connection is tried last (KAFKA-12193): behind it may be an instance of a load balancer that accepts connections
    and serves none. It stays before the addresses of the other IP version, which may lead nowhere.
 3. With `client_dns_lookup=resolve_canonical_bootstrap_servers_only`, canonical names replace the addresses of a bootstrap name
@@ -10,8 +11,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproducer.net.name_resolution import look_up, numeric_address
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Resolver
 
 __all__ = ["Addresses", "DnsResolver", "Verbatim", "canonical"]
+
+# Seconds after which a name is looked up again while some of its addresses are still to be tried, and seconds that this look-up may take.
+_FRESH: Final = 5.0
+_PATIENCE: Final = 1.0
 
 
 class DnsResolver:
@@ -75,29 +81,47 @@ class Addresses:
         self._host = host
         self._look_up = look_up
         self._left: list[str] = []
-        # The address of the connection that was lost since the latest look-up; empty: none was.
+        self._found_at = 0.0
+        # Those that failed since all of them were to be tried.
+        self._failed: set[str] = set()
+        # The address of the connection that was lost latest; empty: it was closed here, or there was none.
         self._lost = ""
 
     async def to_try(self) -> Sequence[str]:
-        """Return the addresses that have not failed since the latest look-up. Looks the name up again if all of them failed.
+        """Return the addresses that have not failed. Looks the name up again if all of them failed, or if the look-up is old.
 
-        Cancellation changes no state.
+        If a look-up fails or hangs while addresses are left, these are returned. Cancellation changes no state.
 
         Raises:
             OSError: the name has no address.
         """
-        if not self._left:
-            found = await self._look_up(self._host)
-            if not found:
-                raise OSError(f"the name {self._host!r} stands for no address")
-            self._left = _after(self._lost, list(found))
-            self._lost = ""
+        now = asyncio.get_running_loop().time()
+        if self._left and now < self._found_at + _FRESH:
+            return tuple(self._left)
+        try:
+            async with asyncio.timeout(_PATIENCE if self._left else None):
+                found = await self._look_up(self._host)
+        # a resolver of the user's may raise anything
+        except Exception:
+            if not self._left:
+                raise
+            return tuple(self._left)
+        if found:
+            ordered = _after(self._lost, list(found))
+            self._left = [address for address in ordered if address not in self._failed]
+            if not self._left:
+                self._failed.clear()
+                self._left = ordered
+            self._found_at = now
+        elif not self._left:
+            raise OSError(f"the name {self._host!r} stands for no address")
         return tuple(self._left)
 
     def failed(self, address: str) -> None:
         """Remove `address` from those to be tried, after a connection attempt to it failed."""
         if address in self._left:
             self._left.remove(address)
+            self._failed.add(address)
 
     def forget(self, lost: str = "") -> None:
         """Drop all addresses, so that `to_try` looks the name up again.
@@ -106,6 +130,7 @@ class Addresses:
             lost: the address of a connection that was lost, which is to be tried last; empty: the order stays that of the look-up.
         """
         self._left.clear()
+        self._failed.clear()
         self._lost = lost
 
 

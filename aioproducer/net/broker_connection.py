@@ -15,7 +15,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-from aioproducer.errors import AuthenticationFailed, ConnectionLost, CredentialsRefused, TokenUnavailable, TransportError
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    CredentialsRefused,
+    RequestTimedOut,
+    TokenUnavailable,
+    TransportError,
+)
 from aioproducer.net.connection_setup import ConnectionSetup
 from aioproducer.net.task_cancellation import is_cancelled
 
@@ -45,6 +52,7 @@ class BrokerConnection:
         spawn: starts a task that the producer's supervisor owns.
         on_change: called when the connection is ready, writable again or lost, or when a new attempt may begin after a failure.
         on_throttle: called with the milliseconds for which the broker throttles this client.
+        on_silence: called when the connection was lost because a request was not answered in time.
 
     Attributes:
         connection: the established connection, which may be closing; None if there is none.
@@ -65,6 +73,7 @@ class BrokerConnection:
         spawn: Callable[[Coroutine[None, None, None], str], object],
         on_change: Callable[[], None],
         on_throttle: Callable[[int], None],
+        on_silence: Callable[[], None],
     ) -> None:
         self.connection: Connection | None = None
         self.failures: int = 0
@@ -77,7 +86,16 @@ class BrokerConnection:
         self._settings = settings
         self._spawn = spawn
         self._on_change = on_change
-        self._setup = ConnectionSetup(broker, addresses, settings, on_lost=self._on_lost, on_change=on_change, on_throttle=on_throttle)
+        self._on_silence = on_silence
+        self._setup = ConnectionSetup(
+            broker,
+            addresses,
+            settings,
+            on_lost=self._on_lost,
+            on_change=on_change,
+            on_throttle=on_throttle,
+            is_for_records=label == "produce",
+        )
         self.delay: Callable[[], str] = self._setup.delay
         self._loop = asyncio.get_running_loop()
         self._where = f"{broker.host}:{broker.port}"
@@ -86,6 +104,8 @@ class BrokerConnection:
         self._requested = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        # The connection was lost, and not closed here, since the latest request for it.
+        self._was_lost = False
         self._connected_at = 0.0
         # The next attempt begins no sooner.
         self._not_before = 0.0
@@ -136,13 +156,18 @@ class BrokerConnection:
         """Return the number of unanswered requests."""
         return 0 if self.connection is None else self.connection.in_flight
 
-    def request_connection(self) -> None:
-        """Let the task make the connection, unless there is one, or it is being made, or this object is closed."""
+    def request_connection(self) -> bool:
+        """Let the task make the connection, unless there is one, or it is being made, or this object is closed.
+
+        Returns True if the connection that this one replaces was lost: the broker may be at another address, or lead no partition.
+        """
         if self.connection is not None or self._is_closed or self._requested.is_set():
-            return
+            return False
         self._requested.set()
         if self._task is None:
             self._spawn(self.run(), f"node {self._broker.name} {self._where}, {self._label}")
+        was_lost, self._was_lost = self._was_lost, False
+        return was_lost
 
     async def connected(self, patience: float) -> Connection:
         """Return the connection when it is usable and not held; make it if necessary.
@@ -320,6 +345,9 @@ class BrokerConnection:
         self._settings.observer.lost(self._broker, self._label, connection.cause)
         self._addresses.forget("" if connection.is_closed_here else address)
         self._not_before = self._connected_at + self._settings.reconnect.after(1, self._settings.chance())
+        self._was_lost = not connection.is_closed_here
+        if isinstance(connection.cause, RequestTimedOut):
+            self._on_silence()
         # Calls of `connected` came while the connection was closing.
         if self._waiting:
             self.request_connection()

@@ -4,6 +4,9 @@
    connection.
 2. A broker that throttles gets no request until its throttle time is over (KIP-219). The deadlines of requests in flight are extended by
    that time. A throttle time of more than five minutes counts as five: quotas ask for seconds, and a wrong one may say 24 days.
+3. A NAT or a load balancer may drop a connection that is idle, without a word. So a request over a control connection that was idle for
+   `_LONG_IDLE` seconds gets no more than `_DOUBTED` seconds; and when a request of one connection times out, the other one is closed if it
+   is not in use.
 
 A function of the engine drains the partition queues; no task here does.
 """
@@ -15,7 +18,7 @@ import enum
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.counting import counted
-from aioproducer.errors import ProtocolError, RequestTimedOut, TransportError
+from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
 from aioproducer.net.addresses import Addresses
 from aioproducer.net.broker_connection import BrokerConnection
 from aioproducer.wire.api import NAMES
@@ -31,6 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["BrokerNode", "Standing"]
 
 _LONGEST_THROTTLE: Final = 300_000  # milliseconds
+# Seconds. Firewalls drop idle connections after some minutes, the strictest of them after one.
+_LONG_IDLE: Final = 60.0
+_DOUBTED: Final = 10.0
+# Seconds of an attempt after which other brokers are asked, a little less than the `patience` of those that ask.
+_LONG_DIAL: Final = 0.9
 
 
 class Standing(enum.IntEnum):
@@ -85,6 +93,7 @@ class BrokerNode:
                 spawn=spawn,
                 on_change=lambda: self._on_change(self),
                 on_throttle=self.throttle,
+                on_silence=self._on_silence,
             )
             for label in ("produce", "control")
         )
@@ -139,6 +148,16 @@ class BrokerNode:
         return Standing.DIALLING if control.is_dialling else Standing.UNTRIED
 
     @property
+    def is_out_of_reach(self) -> bool:
+        """Return True if the control connection failed a short time ago, or is being made for long, and the produce connection is not usable.
+
+        An attempt takes its whole time limit if the broker's address leads nowhere, as that of a pod that was replaced.
+        """
+        standing = self.standing
+        is_late = standing is Standing.DIALLING and self._loop.time() - self.control.tried_at >= _LONG_DIAL
+        return is_late or standing is Standing.PAUSING
+
+    @property
     def load(self) -> tuple[Standing, int]:
         """Return the key by which the least loaded node is chosen: the rank, then the requests in flight."""
         return self.standing, self.produce.in_flight + self.control.in_flight
@@ -169,7 +188,8 @@ class BrokerNode:
                 connection = await self.control.connected(timeout if patience is None else patience)
                 version = connection.version_of(key)
                 version = version if newest is None else min(version, newest)
-                return await connection.ask(key, version, message(version), timeout)
+                is_doubted = self._loop.time() - connection.used_at >= _LONG_IDLE
+                return await connection.ask(key, version, message(version), min(timeout, _DOUBTED) if is_doubted else timeout)
         except TimeoutError as error:
             if isinstance(error, TransportError):
                 raise
@@ -205,6 +225,13 @@ class BrokerNode:
         for broker_connection in (self.produce, self.control):
             if broker_connection.connection is not None:
                 broker_connection.connection.extend(longer)
+
+    def _on_silence(self) -> None:
+        """End the connections that are not in use. They may be dead, too, and each would cost a time-out."""
+        for broker_connection in (self.produce, self.control):
+            connection = broker_connection.connection
+            if connection is not None and not (connection.in_flight or connection.has_unsent):
+                connection.abort(ConnectionLost(f"{self.where}: the connection was given up, as another one to this broker is silent"))
 
     def _on_unmuted(self) -> None:
         self._unmute = None

@@ -13,7 +13,7 @@ from aioproducer.net.addresses import canonical
 from aioproducer.net.broker_node import BrokerNode, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from aioproducer.core.incremental import Steps
     from aioproducer.interfaces import Stream
@@ -25,6 +25,8 @@ __all__ = ["Cluster"]
 _FIRST_BOOTSTRAP_ID: Final = -2
 # Nodes that `close_gradually` closes in one event-loop iteration. Each ends two connections and their tasks.
 _MAX_CLOSED_PER_ITERATION: Final = 8
+# Brokers out of reach, while no broker is connected, after which all seem to be gone: to try each of many brokers may take a second.
+_ENOUGH: Final = 3
 
 
 class Cluster:
@@ -157,15 +159,15 @@ class Cluster:
     def candidates(self) -> list[BrokerNode]:
         """Return the nodes to ask for metadata, the best first (NET-22). Nodes of equal rank alternate from call to call.
 
-        The list leaves out nodes that pause after a failure, and nodes that are muted. The bootstrap nodes replace the known
-        brokers only when all of these pause (KIP-899) and the settings allow it.
+        The list leaves out nodes that pause after a failure, and nodes that are muted. The bootstrap nodes are added, before brokers that
+        were not tried, only when the known brokers seem to be gone (KIP-899) and the settings allow it.
         """
         self._turn += 1
         nodes = list(self._nodes.values())
-        if not nodes or (self._settings.rebootstraps and all(node.standing is Standing.PAUSING for node in nodes)):
-            nodes = list(self._bootstrap)
+        added = self._bootstrap if not nodes or (self._settings.rebootstraps and _seem_gone(nodes)) else ()
+        nodes += added
         at = self._turn % len(nodes)
-        orders = {node: (*node.load, node.tried_at) for node in nodes[at:] + nodes[:at]}
+        orders = {node: (*node.load, node not in added, node.tried_at) for node in nodes[at:] + nodes[:at]}
         return sorted((node for node, order in orders.items() if order[0] < Standing.MUTED), key=orders.__getitem__)
 
     async def reach(self, patience: float) -> BrokerNode:
@@ -254,3 +256,10 @@ class Cluster:
         self._is_closed = True
         nodes = (*self._nodes.values(), *self._bootstrap)
         return [stream for node in nodes for broker_connection in (node.produce, node.control) for stream in broker_connection.leave()]
+
+
+def _seem_gone(nodes: Sequence[BrokerNode]) -> bool:
+    """Return True if no broker is connected or throttles, and all brokers, or `_ENOUGH` of them, are out of reach."""
+    if any(node.standing <= Standing.ALIVE or node.is_muted for node in nodes):
+        return False
+    return sum(node.is_out_of_reach for node in nodes) >= min(len(nodes), _ENOUGH)

@@ -6,6 +6,9 @@
 3. Some old brokers close the connection instead of answering an ApiVersions request of a version that they do not know. After two such
    closings, the third handshake uses the oldest version.
 4. SASL follows the handshake, within the same time. Nothing else is sent meanwhile, and the broker's frames are small.
+5. The address of a known broker may lead to another cluster by now: a pod's address is used again, a name stands for another cluster.
+   So brokers are asked for their cluster's id before a connection is used, except where that is sure: Produce requests of Kafka 4.0 name
+   topics by ids, which no two clusters share; and the first control connection follows the answer that named its address.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError, ProtocolError
 from aioproducer.net.connection import Connection
-from aioproducer.net.handshake import negotiate_versions
+from aioproducer.net.handshake import negotiate_versions, read_cluster_id
 from aioproducer.net.name_resolution import describe_lookups
 from aioproducer.net.task_cancellation import is_cancelled, without_generator_exit
 from aioproducer.user_functions import USER_FAILURES
+from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import FRAME_LIMIT
 
 if TYPE_CHECKING:
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectionSetup"]
 
+# Kafka 4.0: from this version of Produce on, a request names topics by their ids, which no two clusters share.
+_FIRST_WITH_TOPIC_IDS: Final = 13
 # Handshakes in one cycle: the last of them uses the oldest version of ApiVersions.
 _TRIES: Final = 3
 # Bytes of a frame from a peer that has not answered ApiVersions yet, or is not authenticated. To decode as many takes about 20 ms. A broker
@@ -51,6 +57,7 @@ class ConnectionSetup:
         on_lost: called once for each connection that ends, after its requests have failed, with its address.
         on_change: called when a connection is writable again.
         on_throttle: called with the milliseconds for which the broker throttles this client.
+        is_for_records: whether Produce requests alone are sent over the connections.
 
     Attributes:
         alive: connections with a stream, and their addresses: the latest one, which may not be ready yet, and those that are closing.
@@ -65,6 +72,7 @@ class ConnectionSetup:
         on_lost: Callable[[Connection, str], None],
         on_change: Callable[[], None],
         on_throttle: Callable[[int], None],
+        is_for_records: bool,
     ) -> None:
         self.alive: dict[Connection, str] = {}
         self._broker = broker
@@ -73,6 +81,8 @@ class ConnectionSetup:
         self._notify_lost = on_lost
         self._on_change = on_change
         self._on_throttle = on_throttle
+        self._is_for_records = is_for_records
+        self._is_first = True
         self._where = f"{broker.host}:{broker.port}"
         # Consecutive handshakes during which the connection ended.
         self._closings = 0
@@ -158,6 +168,7 @@ class ConnectionSetup:
                     self.alive[connection] = address
                 await self._shake_hands(connection, address)
                 await self._authenticate(connection)
+                await self._identify(connection)
             connection.frames.limit = FRAME_LIMIT
         except TimeoutError as error:
             why = "" if self._tls_stream is None else ": the TLS handshake was not answered"
@@ -245,6 +256,19 @@ class ConnectionSetup:
         security = self._settings.security
         if security is not None and security.sasl is not None:
             await security.sasl.authenticate(connection, self._settings.request_timeout)
+
+    async def _identify(self, connection: Connection) -> None:
+        """Raise ConnectionLost if a known broker belongs to another cluster than it did."""
+        is_first, self._is_first = self._is_first, False
+        known = self._settings.cluster_id()
+        is_sure = connection.agreed.get(ApiKey.PRODUCE, 0) >= _FIRST_WITH_TOPIC_IDS and (self._is_for_records or is_first)
+        if known is None or self._broker.node_id < 0 or is_sure:
+            return
+        found, throttle = await read_cluster_id(connection, self._settings.request_timeout)
+        if found not in {None, known}:
+            self._settings.on_another_cluster()
+            raise ConnectionLost(f"{connection.where} belongs to cluster {found!r}, not {known!r}")
+        self._on_throttle(throttle)
 
     # The end
 

@@ -12,12 +12,15 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from aioproducer.net.connection import Connection
 
-__all__ = ["negotiate_versions"]
+__all__ = ["negotiate_versions", "read_cluster_id"]
 
 _UNSUPPORTED_VERSION: Final = 35
 _SOFTWARE: Final = "aioproducer"
 # The first ApiVersions version with which a broker lets the client wait; with older versions the broker waits (KIP-219).
 _FIRST_WITH_MUTING: Final = 2
+# The first Metadata version with a cluster id.
+_FIRST_WITH_CLUSTER_ID: Final = 2
+_FIRST_METADATA_WITH_MUTING: Final = 6
 # Brokers refuse these characters in a software version; the + of a local version is one of them (PEP 440).
 _STRANGE: Final = r"[^a-zA-Z0-9.-]"
 
@@ -57,3 +60,23 @@ async def negotiate_versions(connection: Connection, timeout: float, software_ve
     offers = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys if api.min_version <= api.max_version}
     connection.learn_versions(offers)
     return int(answer.throttle_time_ms) if raw.version >= _FIRST_WITH_MUTING else 0
+
+
+async def read_cluster_id(connection: Connection, timeout: float) -> tuple[str | None, int]:
+    """Return the id of the cluster that a broker belongs to, and the milliseconds for which the broker throttles this client.
+
+    The id is None if the broker gives none, or is older than Kafka 0.10.1.
+
+    Args:
+        connection: a connection whose versions are negotiated.
+        timeout: seconds for the answer.
+
+    Raises:
+        TransportError: the connection ended.
+    """
+    version = connection.agreed.get(ApiKey.METADATA, 0)
+    if version < _FIRST_WITH_CLUSTER_ID:
+        return None, 0
+    request = message("Metadata.request", topics=[], allow_auto_topic_creation=False)
+    answer = (await connection.ask(ApiKey.METADATA, version, request, timeout)).decode()
+    return answer.cluster_id, int(answer.throttle_time_ms) if version >= _FIRST_METADATA_WITH_MUTING else 0

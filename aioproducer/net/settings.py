@@ -31,6 +31,8 @@ class NetSettings(NamedTuple):
         rebootstraps: True if the cluster starts over from the bootstrap addresses when no known broker can be reached.
         observer: is notified of the connections' events.
         security: how connections are encrypted and authenticated; None: PLAINTEXT.
+        cluster_id: returns the id of the cluster that the known brokers belong to; None: it is not known.
+        on_another_cluster: called when the address of a known broker leads to another cluster.
     """
 
     client_id: str
@@ -47,6 +49,8 @@ class NetSettings(NamedTuple):
     rebootstraps: bool
     observer: Observer = UNSEEN
     security: Security | None = None
+    cluster_id: Callable[[], str | None] = lambda: None
+    on_another_cluster: Callable[[], object] = lambda: None
 
 
 def net_settings(

@@ -8,7 +8,7 @@ import errno
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.net.name_resolution import look_up, numeric_address
 
@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["TcpDialer", "close_socket", "disown", "writer_of"]
 
+# When the system probes a connection that is silent: after 60 s, then each 15 s; after four probes without an answer the connection is lost.
+# By default Linux waits two hours, and NATs, firewalls and load balancers drop idle connections after some minutes. macOS has another
+# name for the first option.
+_PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+
 
 class TcpDialer:
     """Dials over TCP. The loop sets TCP_NODELAY, so small requests are sent at once; SO_KEEPALIVE keeps idle connections alive.
+
+    The system probes a connection after a minute of silence. So NATs and load balancers do not drop it, and a peer that has vanished is
+    noticed after two minutes.
 
     Args:
         send_buffer: bytes of SO_SNDBUF; below 0: the system's default (`send_buffer_bytes`).
@@ -29,9 +37,12 @@ class TcpDialer:
     """
 
     def __init__(self, send_buffer: int = -1, receive_buffer: int = -1) -> None:
-        self._options = [(socket.SO_KEEPALIVE, 1)]
+        self._options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+        self._options += [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _PROBES if hasattr(socket, name)]
         self._options += [
-            (option, size) for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)) if size >= 0
+            (socket.SOL_SOCKET, option, size)
+            for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer))
+            if size >= 0
         ]
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
@@ -43,10 +54,10 @@ class TcpDialer:
         transport = await _connect(host, port, cast("Callable[[], asyncio.Protocol]", receiver))
         connected = transport.get_extra_info("socket")
         if connected is not None:
-            for option, value in self._options:
+            for level, option, value in self._options:
                 # macOS refuses the option after the peer has reset the connection
                 with contextlib.suppress(OSError):
-                    connected.setsockopt(socket.SOL_SOCKET, option, value)
+                    connected.setsockopt(level, option, value)
         return transport
 
 

@@ -15,7 +15,7 @@ from aioproducer.core.incremental import whole
 from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, over
 from aioproducer.core.produce_errors import Action, fate
 from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, WINDOW, ProducerIdAndEpoch, SequenceNumbers
-from aioproducer.core.topic_updates import forgetting, install
+from aioproducer.core.topic_updates import forgetting, install, leave_cluster
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
@@ -721,3 +721,50 @@ def test_a_transaction_asks_for_no_id() -> None:
 def test_repr() -> None:
     """For a debugger."""
     assert repr(SequenceNumbers()) == "<SequenceNumbers -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"
+
+
+@pytest.mark.parametrize("granted", [ProducerIdAndEpoch(8, 0), ProducerIdAndEpoch(7, 0)], ids=["another id", "the same id"])
+def test_in_another_cluster_all_is_numbered_anew(granted: ProducerIdAndEpoch) -> None:
+    """No batch goes there under the old id, which may be another producer's: neither those in flight, nor stragglers' fence."""
+    rules, (queue, other, third) = idempotent(partitions=3)
+    for each in (queue, other, third):
+        arrived(rules, each)
+    more(rules, other)
+    (gone,) = fly(rules)
+    told(rules, gone, LOST)
+    ProduceAttempts(rules).fail(gone)
+    waiting = more(rules, queue, 2)
+    assert numbers(*fly(rules)) == [(0, 1), (0, 2)]
+    leave_cluster(rules)
+    later = [*more(rules, other), *more(rules, third)]
+    for batch in waiting:
+        told(rules, batch, LOST)
+    assert fly(rules) == []
+    rules.identify(granted)
+    assert sorted(map(id, delivered(rules))) == sorted(map(id, [*waiting, *later]))
+    assert [(batch.identity, batch.sequence) for batch in waiting] == [(granted, 0), (granted, 1)]
+    assert [(batch.identity, batch.sequence) for batch in later] == [(granted, 0)] * 2
+
+
+def test_in_another_cluster_a_forgotten_past_does_not_count() -> None:
+    """Nor does it ask for an epoch of the old id."""
+    rules, (queue,) = idempotent()
+    arrived(rules, queue)
+    rules.idempotence.forget(queue)
+    leave_cluster(rules)
+    rules.identify(ProducerIdAndEpoch(8, 0))
+    queue.numbers = None
+    more(rules, queue)
+    (batch,) = delivered(rules)
+    assert (batch.identity, batch.sequence) == (ProducerIdAndEpoch(8, 0), 0)
+
+
+def test_without_numbers_another_cluster_changes_nothing() -> None:
+    """Nor with transactions: their coordinator grants ids."""
+    rules, _ = idempotent(1)
+    rules.idempotence.is_transactional = True
+    leave_cluster(rules)
+    assert rules.idempotence.granted == ProducerIdAndEpoch(7, 0)
+    rules.idempotence.granted = None
+    leave_cluster(rules)
+    assert rules.idempotence.granted is None

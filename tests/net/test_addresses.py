@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+from jumping import jumping
 
 from aioproducer.net.addresses import Addresses, DnsResolver, Verbatim, canonical
 
@@ -17,14 +18,20 @@ if TYPE_CHECKING:
 class Table:
     """A resolver of one name; counts how often it was asked."""
 
-    def __init__(self, *answers: Sequence[str]) -> None:
+    def __init__(self, *answers: Sequence[str] | OSError | None) -> None:
         self._answers = list(answers)
         self.asked = 0
 
     async def resolve(self, host: str) -> Sequence[str]:
         assert host == "kafka.example"
         self.asked += 1
-        return self._answers.pop(0)
+        answer = self._answers.pop(0)
+        if answer is None:
+            await asyncio.Event().wait()
+            raise AssertionError
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
 
     async def canonical_name(self, address: str) -> str:
         return {"10.0.0.1": "kafka-1", "10.0.0.2": "kafka-2", "10.0.0.3": "kafka-2"}[address]
@@ -43,6 +50,28 @@ async def test_each_address_until_it_fails_and_then_all_anew() -> None:
     assert table.asked == 1
     addresses.failed("b")
     assert await addresses.to_try() == ("c",)
+
+
+@jumping
+async def test_a_look_up_that_is_old_is_made_again() -> None:
+    """Addresses that failed come again only when no other is left. A look-up that fails or hangs changes nothing while some are left."""
+    table = Table(["a", "b", "c"], ["d", "a", "b"], OSError("no answer"), [], None, ["b"], OSError("no answer"))
+    addresses = Addresses("kafka.example", table.resolve)
+    assert await addresses.to_try() == ("a", "b", "c")
+    addresses.failed("a")
+    await asyncio.sleep(4.9)
+    assert await addresses.to_try() == ("b", "c")
+    await asyncio.sleep(0.2)
+    assert await addresses.to_try() == ("d", "b")
+    addresses.failed("d")
+    await asyncio.sleep(6)
+    for _ in range(3):
+        assert await addresses.to_try() == ("b",)
+    addresses.failed("b")
+    assert await addresses.to_try() == ("b",)
+    addresses.failed("b")
+    with pytest.raises(OSError, match="no answer"):
+        await addresses.to_try()
 
 
 @pytest.mark.asyncio

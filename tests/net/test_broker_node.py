@@ -153,6 +153,45 @@ async def test_a_call_that_takes_too_long() -> None:
         assert (await ask(node)).decode().cluster_id == cluster.cluster_id
 
 
+@pytest.mark.parametrize(("idle", "waits"), [(59, 30), (61, 10)])
+@jumping
+async def test_a_connection_that_was_idle_for_long_gets_less_time(idle: float, waits: float) -> None:
+    """A NAT may have dropped it without a word. The next call is sent over another one, and has all its time."""
+    async with with_fake() as (node, cluster, _):
+        await ask(node)
+        await asyncio.sleep(idle)
+        cluster.hang("Metadata", times=2)
+        for seconds in (waits, 30):
+            began = now()
+            with pytest.raises(RequestTimedOut):
+                await ask(node)
+            assert now() - began == pytest.approx(seconds, abs=0.01)
+        await ask(node)
+
+
+@pytest.mark.parametrize("is_in_use", [False, True])
+@jumping
+async def test_a_broker_that_is_silent_on_one_connection_loses_the_other(*, is_in_use: bool) -> None:
+    """Unless it is in use: then its own requests tell whether the broker answers."""
+    async with with_fake() as (node, cluster, _):
+        node.produce.request_connection()
+        await ask(node)
+        await until(lambda: node.is_ready)
+        produce = node.produce.connection
+        assert produce is not None
+        cluster.hang("Metadata", times=2)
+        with pytest.raises(RequestTimedOut):
+            task = ask(node, 5)
+            if is_in_use:
+                other = asyncio.ensure_future(produce.ask(ApiKey.METADATA, 9, message("Metadata.request", topics=[]), 10))
+            await task
+        await settle()
+        assert (node.produce.connection is produce) is is_in_use
+        if is_in_use:
+            with pytest.raises(RequestTimedOut):
+                await other
+
+
 @jumping
 async def test_an_answer_that_is_none_ends_its_connection() -> None:
     """Bytes that are not the message show that the peer does not speak Kafka's protocol. The next call dials again."""

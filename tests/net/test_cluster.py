@@ -259,6 +259,36 @@ async def test_only_when_all_brokers_pause_the_bootstrap_addresses_are_asked_aga
         assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
 
 
+@pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
+@jumping
+async def test_brokers_that_are_dialled_in_vain_are_out_of_reach(*, rebootstraps: bool) -> None:
+    """KIP-899: their addresses lead nowhere. They do not fail at the same time, so that it is enough that each hangs, or pauses."""
+
+    async def hang(dial: int) -> None:
+        match dialer.dials[dial - 1][1]:
+            case "host1":
+                await asyncio.Event().wait()
+            case "host2":
+                raise ConnectionRefusedError
+
+    dialer = ScriptedDialer(hang)
+    async with standing(dialer, "boot:1", rebootstraps=rebootstraps) as (cluster, _):
+        cluster.update(known(ONE, TWO))
+        one, two = cluster.node(1), cluster.node(2)
+        assert one is not None
+        assert two is not None
+        task = ask(one)
+        await asyncio.sleep(1)
+        assert wheres(cluster.candidates()) == ["host2:9092", "host1:9092"], "one of them was not tried yet"
+        with pytest.raises(ConnectionLost):
+            await ask(two)
+        assert wheres(cluster.candidates()) == (["boot:1", "host1:9092"] if rebootstraps else ["host1:9092"])
+        await asyncio.sleep(1)
+        assert wheres(cluster.candidates()) == ["host2:9092", "host1:9092"]
+        cluster.close(now=True)
+        await asyncio.gather(task, return_exceptions=True)
+
+
 @jumping
 async def test_to_bootstrap_again_forgets_every_broker() -> None:
     """KIP-1102: also the bootstrap addresses are dialled anew, as their names may stand for others by now."""

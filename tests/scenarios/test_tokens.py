@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -289,6 +290,22 @@ async def test_idle_producers_refresh_their_token() -> None:
             began = wall()
             await producer.send_and_wait("orders", b"y")
             assert wall() - began < 0.1
+
+
+@pytest.mark.parametrize("hours", [2, -2], ids=["suspended", "set back"])
+@jumping
+async def test_the_wall_clock_jumps_while_the_loops_clock_does_not(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    """A machine that was suspended: brokers refuse its token, which expired meanwhile, and have ended its connections. The next token is taken."""
+    async with secured(session_ms=50_000) as cluster, running(cluster, **login(Tokens())) as (_, producer):
+        await producer.send_and_wait("orders", b"1")
+        jumped = EPOCH + hours * 3600
+        monkeypatch.setattr(sys.modules[__name__], "EPOCH", jumped)
+        cluster.disconnect_all()
+        before, began = len(cluster.security.authentications), wall()
+        await producer.send_and_wait("orders", b"2")
+        assert wall() - began < 3
+        assert len(cluster.security.authentications) - before <= 4
+        await stream(producer, 30)
 
 
 @jumping

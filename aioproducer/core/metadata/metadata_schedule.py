@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -86,6 +87,11 @@ class MetadataSchedule:
     def request_update(self, topics: Iterable[str]) -> None:
         """Request topics again, because their known metadata is wrong."""
         self._changed.update(dict.fromkeys(topics))
+        self._wake()
+
+    def request_brokers(self) -> None:
+        """Request the brokers of the cluster again, because their known addresses are wrong."""
+        self._answered_at = -math.inf
         self._wake()
 
     def answered(self, now: float) -> None:
@@ -179,7 +185,7 @@ class MetadataSchedule:
 
     def due_at(self) -> float:
         """Return the time at which `next_other` has a request: 0 for at once."""
-        if self._changed:
+        if self._changed or self._answered_at == -math.inf:
             return 0.0
         if not self._told:
             return self._answered_at + self._max_age

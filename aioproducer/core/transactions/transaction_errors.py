@@ -163,7 +163,8 @@ _HINTS: Final[Mapping[str, str]] = {
     ),
     "INVALID_TRANSACTION_TIMEOUT": "transaction_timeout_ms is above the brokers' transaction.max.timeout.ms: lower it, or raise theirs.",
     "INVALID_PRODUCER_ID_MAPPING": (
-        "The coordinator has forgotten this transactional_id, unused for longer than the brokers' transactional.id.expiration.ms: "
+        "The coordinator has forgotten this transactional_id, unused for longer than the brokers' transactional.id.expiration.ms, "
+        "or it belongs to another cluster than before, which a warning in the log says: "
         "stop this producer and start a new one."
     ),
 }

@@ -5,7 +5,8 @@
 2. Requests for topics that are not new are separated by a pause. The pause grows while answers do not help: an error, no leader, nothing
    new (MET-06). So a leaderless partition costs a few requests a second, not thousands.
 3. The cluster chooses the broker. The task does not wait long for one broker while it can ask others. If no known broker can be reached,
-   it starts over at the bootstrap addresses (KIP-899). It also does if none has answered for a while, or a broker asks for it (KIP-1102).
+   it starts over at the bootstrap addresses (KIP-899). It also does if none has answered for a while, or a broker asks for it (KIP-1102),
+   or a known broker belongs to another cluster (KIP-1242). The bootstrap addresses alone decide on the cluster.
 4. A large answer is decoded and applied in slices, one in each event-loop iteration, even within one large topic. So it never blocks the
    event loop. The answers about new topics are applied one at a time, beside one answer about other topics. A leader hint for a topic
    that is being applied waits until that is done.
@@ -62,6 +63,25 @@ _FIRST_WITH_EPOCHS: Final = 9
 _REBOOTSTRAP_REQUIRED: Final = 129
 # Brokers of one answer. Each gets a node, which takes 30 us; Kafka's largest clusters have about a thousand.
 _MOST_BROKERS: Final = 10_000
+# Seconds between two warnings that the address of a known broker leads to another cluster. A balancer may lead to several clusters.
+_BETWEEN: Final = 10.0
+
+
+class _AnotherCluster(ConnectionLost):
+    """Reports that the address of a known broker leads to another cluster.
+
+    Attributes:
+        is_news: whether it is the first report in `_BETWEEN` seconds.
+    """
+
+    is_news = False
+
+
+def _wants_rebootstrap(error: KafkaError) -> bool:
+    """Return whether an error shows that the known brokers are not to be asked any more."""
+    if isinstance(error, BrokerError):
+        return error.code == _REBOOTSTRAP_REQUIRED
+    return isinstance(error, _AnotherCluster) and error.is_news
 
 
 class MetadataUser(Protocol):
@@ -118,6 +138,7 @@ class MetadataUpdater:
         wake: is set when `schedule` may have a request earlier than before.
         user: applies the topics.
         spawn: starts a task that the producer's supervisor owns.
+        on_other_cluster: called when the bootstrap addresses lead to another cluster than before, in which the producer goes on.
 
     Attributes:
         view, schedule: as given.
@@ -133,6 +154,7 @@ class MetadataUpdater:
         user: MetadataUser,
         settings: MetadataSettings,
         spawn: Callable[[Coroutine[None, None, None], str], object],
+        on_other_cluster: Callable[[], object] = lambda: None,
     ) -> None:
         self.view = view
         self.schedule = schedule
@@ -140,6 +162,7 @@ class MetadataUpdater:
         self._user = user
         self._settings = settings
         self._spawn = spawn
+        self._on_other_cluster = on_other_cluster
         self._in_vain = 0
         self._wake = wake
         self._loop = asyncio.get_running_loop()
@@ -154,6 +177,8 @@ class MetadataUpdater:
         self._taking: dict[str, list[tuple[Any, ...]]] = {}
         schedule.answered(self._loop.time())
         self._failing_since: float | None = None
+        # Until then, another cluster at a known broker's address is no news.
+        self._quiet_until = 0.0
         self.answered_at: float = self._loop.time()
 
     def forget(self, topic: str) -> None:
@@ -291,8 +316,7 @@ class MetadataUpdater:
                     failures.note(node, error)
                     if failures.is_final:
                         return False
-                if isinstance(error, BrokerError) and error.code == _REBOOTSTRAP_REQUIRED and not is_anew:
-                    is_anew = self._rebootstrap()
+                is_anew = is_anew or (_wants_rebootstrap(error) and self._rebootstrap())
                 continue
             self._failing_since = None
             self.answered_at = self._loop.time()
@@ -372,10 +396,19 @@ class MetadataUpdater:
             raise ProtocolError(f"{node.where} names {len(decoded.brokers)} brokers, and no more than {_MOST_BROKERS} are taken")
         if not self.view.is_of(decoded.cluster_id):
             change = f"{node.where} belongs to cluster {decoded.cluster_id!r}, not {self.view.cluster_id!r}"
-            # The address of a known broker belongs to another cluster now. Only the bootstrap servers decide on the cluster.
             if node.broker.node_id >= 0:
-                raise ConnectionLost(change)
+                another = _AnotherCluster(change)
+                another.is_news = self._loop.time() >= self._quiet_until
+                if another.is_news:
+                    self._quiet_until = self._loop.time() + _BETWEEN
+                    _log.warning("%s: its answer does not count", change)
+                node.produce.distrust(another)
+                node.control.distrust(another)
+                raise another
             _log.warning("%s: producing goes on there", change)
+            # The brokers there may have the ids and addresses of the known ones, whose connections are closed by this.
+            self._cluster.update({})
+            self._on_other_cluster()
             self.schedule.request_update(sorted(self._user.topics()))
         if not self.view.take_cluster(decoded):
             raise ProtocolError("it knows no brokers yet")

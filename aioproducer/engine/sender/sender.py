@@ -285,8 +285,9 @@ class Sender:
     def _wait_for(self, node: BrokerNode) -> None:
         """Note that a broker takes no batch now, and request its produce connection if there is none."""
         self._partition_queues.availability.blocked(node.broker.node_id, self._loop.time())
-        if not self._is_closed:
-            node.produce.request_connection()
+        if not self._is_closed and node.produce.request_connection():
+            # A dial to an address that the broker has left may take long.
+            self._request_update(sorted(self._partition_queues.ready.topics(node.broker.node_id)))
 
     def _submit(self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]) -> None:
         """Send batches that the compressor has encoded, perhaps long after their drain.

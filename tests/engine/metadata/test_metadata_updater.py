@@ -528,14 +528,31 @@ async def test_an_answer_with_an_error_changes_nothing() -> None:
 
 
 @jumping
-async def test_a_known_broker_of_another_cluster_is_not_believed() -> None:
-    """The updater ignores the answer, because another cluster has that address by now. Records must not go to the wrong cluster."""
+async def test_a_known_broker_of_another_cluster_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+    """Another cluster has that address by now. The updater ignores the answer, with a warning, and starts over at the bootstrap addresses.
+
+    Records must not go to the wrong cluster. It starts over each ten seconds at most: a balancer may lead to several clusters.
+    """
     async with with_fake(brokers=2) as (table, fake):
-        fake.rewrite("Metadata", lambda answer: setattr(answer, "cluster_id", "other"), times=1)
-        table.want("t")
-        await asyncio.sleep(1)
-        assert table.names() == ["t"]
+        bootstrap = table.cluster.bootstrap
+        for number in range(4):
+            fake.rewrite("Metadata", lambda answer: setattr(answer, "cluster_id", "other"), times=1)
+            table.want(f"t{number}")
+            await asyncio.sleep(1)
+        assert set(table.names()) == {f"t{number}" for number in range(4)}
         assert table.updater.view.cluster_id == fake.cluster_id
+        assert table.cluster.bootstrap != bootstrap
+        assert caplog.text.count("belongs to cluster 'other'") == 1
+
+
+@jumping
+async def test_the_brokers_are_asked_for_when_an_address_led_to_another_cluster() -> None:
+    """Also without any topic, as in a resolver; the connection that found it is not used."""
+    async with with_fake(brokers=2) as (table, fake):
+        before = len(asked(fake))
+        table.updater.schedule.request_brokers()
+        await asyncio.sleep(1)
+        assert len(asked(fake)) == before + 1
 
 
 @jumping
