@@ -105,17 +105,21 @@ class Addresses:
         except Exception:
             if not self._left:
                 raise
-            return tuple(self._left)
+            found = ()
         if found:
-            ordered = _after(self._lost, list(found))
-            self._left = [address for address in ordered if address not in self._failed]
-            if not self._left:
-                self._failed.clear()
-                self._left = ordered
-            self._found_at = now
+            self._take(found, now)
         elif not self._left:
             raise OSError(f"the name {self._host!r} stands for no address")
         return tuple(self._left)
+
+    def _take(self, found: Sequence[str], now: float) -> None:
+        """Note the addresses of a look-up, without those that have failed, unless all have."""
+        ordered = _after(self._lost, list(found))
+        self._left = [address for address in ordered if address not in self._failed]
+        if not self._left:
+            self._failed.clear()
+            self._left = ordered
+        self._found_at = now
 
     def failed(self, address: str) -> None:
         """Remove `address` from those to be tried, after a connection attempt to it failed."""

@@ -369,10 +369,7 @@ def encode(  # noqa: PLR0913, PLR0917  (a call for each window: a tuple of colum
         ValueError: there are no such rows, `groups`, `room` or `most` is out of range, or `now_ms` is negative.
     """
     check_rows((values, keys, moments, headers), at, at + rows)
-    if not 1 <= groups <= _GROUPS or (picks is not None and len(picks) != rows):
-        raise ValueError(f"{rows} rows are not in {groups} groups")
-    if not (0 <= room <= _MOST and 0 <= most <= _MOST) or now_ms < 0:
-        raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
+    _check_bounds(rows, None if picks is None else len(picks), groups, room, most, now_ms)
     made: list[list[_Batch]] = [[] for _ in range(groups)]
     for row, group in zip(range(at, at + rows), picks or repeat(0, rows), strict=True):
         if group >= groups:
@@ -380,20 +377,28 @@ def encode(  # noqa: PLR0913, PLR0917  (a call for each window: a tuple of colum
         key_size, key = _sized(None if keys is None else keys.get(row))
         value_size, value = _sized(values.get(row))
         given = None if moments is None else moments.get(row)
-        moment = now_ms if given is None else given
         fields = varint(key_size), key, varint(value_size), value, _packed(headers, row)
-        batches = made[group]
-        record = batches[-1].record(moment, fields) if batches else ()
-        size = sum(map(len, record))
-        if not batches or batches[-1].size + size > room:
-            batches.append(_Batch(moment))
-            record = batches[-1].record(moment, fields)
-            size = sum(map(len, record))
-        most -= size
+        most -= _append(made[group], now_ms if given is None else given, fields, key_size, value_size, room)
         if most < 0:
             raise BadRow(row, CHANGED)
-        batches[-1].add(record, moment, key_size, value_size)
     return [[batch.encoded() for batch in batches] for batches in made]
+
+
+def _check_bounds(rows: int, picked: int | None, groups: int, room: int, most: int, now_ms: int) -> None:
+    if not 1 <= groups <= _GROUPS or picked not in {None, rows}:
+        raise ValueError(f"{rows} rows are not in {groups} groups")
+    if not (0 <= room <= _MOST and 0 <= most <= _MOST) or now_ms < 0:
+        raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
+
+
+def _append(batches: list[_Batch], moment: int, fields: Sequence[bytes], key_size: int, value_size: int, room: int) -> int:
+    """Append a record to the last batch, or to a new one if that has no room for it. Returns the record's bytes."""
+    record = batches[-1].record(moment, fields) if batches else ()
+    if not batches or batches[-1].size + sum(map(len, record)) > room:
+        batches.append(_Batch(moment))
+        record = batches[-1].record(moment, fields)
+    batches[-1].add(record, moment, key_size, value_size)
+    return sum(map(len, record))
 
 
 def _packed(headers: Headers | None, row: int) -> bytes:

@@ -130,19 +130,19 @@ class BatchCompressor:
             self._put(due, magic, _pack_all(map(Parcel.of, due), magic, self._codec, self._level))
             done()
             return
-        job = _Job(due, magic, connection, done, in_slices=max(sizes, default=0) <= self._most(magic))
-        lanes = self._lanes.get(connection, 0) + 1
+        self._add(_Job(due, magic, connection, done, in_slices=max(sizes, default=0) <= self._most(magic)))
+
+    def _add(self, job: _Job) -> None:
+        """Add a job, and start it if it is the only one. After an exception, it is not among the jobs: the caller requeues its batches."""
+        lanes = self._lanes.get(job.connection, 0) + 1
         # By assignments alone: rule 8 of `core/partition_queues.py`.
         self._jobs += (job,)
-        self._lanes[connection] = lanes
+        self._lanes[job.connection] = lanes
         try:
             self._go_on()
         except BaseException:
-            # The caller requeues its batches.
             del self._jobs[-1]
-            self._lanes[connection] -= 1
-            if not self._lanes[connection]:
-                del self._lanes[connection]
+            self._leave_lane(job.connection)
             raise
 
     def _most(self, magic: int) -> int:
@@ -191,15 +191,18 @@ class BatchCompressor:
         self._put(job.batches, job.magic, job.packed)
         # By assignments alone: rule 8 of `core/partition_queues.py`.
         del self._jobs[0]
-        self._lanes[job.connection] -= 1
-        if not self._lanes[job.connection]:
-            del self._lanes[job.connection]
+        self._leave_lane(job.connection)
         try:
             job.done()
         except BaseException:
             # It does nothing if it has begun.
             self._loop.call_soon(job.done)
             raise
+
+    def _leave_lane(self, connection: object) -> None:
+        self._lanes[connection] -= 1
+        if not self._lanes[connection]:
+            del self._lanes[connection]
 
     async def run(self) -> None:
         """Run the worker: encode in a thread all jobs that the event loop does not encode. The body of its task."""
