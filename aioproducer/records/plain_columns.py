@@ -315,9 +315,9 @@ def _measured(values: Strings, keys: Strings | None, moments: Moments | None, he
 
 
 class _Batch:
-    """Holds the records of one batch while they are encoded."""
+    """Holds the records of one batch while they are encoded. The first one is of the time `base`."""
 
-    __slots__ = ("_base", "_deltas", "_key_sizes", "_parts", "_value_sizes", "size")
+    __slots__ = ("_base", "_deltas", "_key_sizes", "_parts", "_size", "_value_sizes")
 
     def __init__(self, base: int) -> None:
         self._base = base
@@ -325,19 +325,25 @@ class _Batch:
         self._key_sizes: list[int] = []
         self._value_sizes: list[int] = []
         self._deltas: list[int] = []
-        self.size = 0
+        self._size = 0
 
-    def record(self, moment: int, fields: Sequence[bytes]) -> list[bytes]:
-        """Return the parts of the next record."""
-        body = [b"\0", varint(moment - self._base), varint(len(self._deltas)), *fields]
-        return [varint(sum(map(len, body))), *body]
-
-    def add(self, record: Sequence[bytes], moment: int, key_size: int, value_size: int) -> None:
+    def add(self, moment: int, key: bytes | None, value: bytes | None, packed: bytes, room: int) -> int:
+        """Append a record if the batch is empty or has at most `room` bytes with it. Returns its bytes; 0: it was not appended."""
+        (key_size, key), (value_size, value) = _sized(key), _sized(value)
+        deltas = self._deltas
+        delta = moment - self._base
+        record = b"\0", varint(delta), varint(len(deltas)), varint(key_size), key, varint(value_size), value, packed
+        size = sum(map(len, record))
+        whole = field_size(size)
+        if deltas and self._size + whole > room:
+            return 0
+        self._size += whole
+        self._parts.append(varint(size))
         self._parts += record
-        self.size += sum(map(len, record))
         self._key_sizes.append(key_size)
         self._value_sizes.append(value_size)
-        self._deltas.append(moment - self._base)
+        deltas.append(delta)
+        return whole
 
     def encoded(self) -> Encoded:
         deltas = self._deltas
@@ -374,11 +380,16 @@ def encode(  # noqa: PLR0913, PLR0917  (a call for each window: a tuple of colum
     for row, group in zip(range(at, at + rows), picks or repeat(0, rows), strict=True):
         if group >= groups:
             raise IndexError(row)
-        key_size, key = _sized(None if keys is None else keys.get(row))
-        value_size, value = _sized(values.get(row))
+        key, value = None if keys is None else keys.get(row), values.get(row)
         given = None if moments is None else moments.get(row)
-        fields = varint(key_size), key, varint(value_size), value, _packed(headers, row)
-        most -= _append(made[group], now_ms if given is None else given, fields, key_size, value_size, room)
+        moment = now_ms if given is None else given
+        packed = _packed(headers, row)
+        batches = made[group]
+        size = batches[-1].add(moment, key, value, packed, room) if batches else 0
+        if not size:
+            batches.append(_Batch(moment))
+            size = batches[-1].add(moment, key, value, packed, room)
+        most -= size
         if most < 0:
             raise BadRow(row, CHANGED)
     return [[batch.encoded() for batch in batches] for batches in made]
@@ -389,16 +400,6 @@ def _check_bounds(rows: int, picked: int | None, groups: int, room: int, most: i
         raise ValueError(f"{rows} rows are not in {groups} groups")
     if not (0 <= room <= _MOST and 0 <= most <= _MOST) or now_ms < 0:
         raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")
-
-
-def _append(batches: list[_Batch], moment: int, fields: Sequence[bytes], key_size: int, value_size: int, room: int) -> int:
-    """Append a record to the last batch, or to a new one if that has no room for it. Returns the record's bytes."""
-    record = batches[-1].record(moment, fields) if batches else ()
-    if not batches or batches[-1].size + sum(map(len, record)) > room:
-        batches.append(_Batch(moment))
-        record = batches[-1].record(moment, fields)
-    batches[-1].add(record, moment, key_size, value_size)
-    return sum(map(len, record))
 
 
 def _packed(headers: Headers | None, row: int) -> bytes:
