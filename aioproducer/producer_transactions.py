@@ -65,7 +65,7 @@ class TransactionCalls(RunsTransactions):
             TransactionError: the cluster assigns no producer id.
         Cancellation: the request goes on.
         """
-        manager = self._running().transaction_manager
+        manager = self._running_engine().transaction_manager
         await manager.start(transactional_id=read_transactional_id(transactional_id))
 
     async def begin_transaction(self) -> None:
