@@ -138,13 +138,11 @@ async def test_batches_of_another_cluster_are_not_taken_for_duplicates(versions:
         assert old.values("orders") == [b"old"]
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@RELEASES
+# Kafka 4.0 brought version 2 of transactions, and names topics by id.
+@pytest.mark.parametrize(("versions", "version"), [({}, 1), ({}, 2), (BY_NAME, 1)], ids=["by id", "version 2", "by name"])
 @jumping
 async def test_a_transaction_does_not_end_in_another_cluster(versions: Any, version: int) -> None:
     """Its first records are in the cluster that is gone. The commit fails, and nothing of it is visible in the other cluster."""
-    if versions and version > 1:
-        pytest.skip("Kafka 4.0 brought version 2")
     async with two_clusters(versions, transaction_version=version) as (old, new):
         async with Producer(**old.client_options, transactional_id="tx", max_block_ms=20_000) as producer:
             await producer.begin_transaction()

@@ -57,15 +57,15 @@ SIMULATED: tuple[Simulated, ...] = (
     Simulated(
         "a-retry-goes-to-the-back",
         "core/produce_attempt.py",
-        "        while at < len(closed) and closed[at].place < batches[0].place:",
-        "        while at < len(closed):",
+        "    return next((at for at, other in enumerate(closed) if other.place > batch.place), len(closed))",
+        "    return len(closed)",
         profile="plain",
     ),
     Simulated(
         "a-numbered-retry-goes-to-the-back",
         "core/produce_attempt.py",
-        "        while at < len(closed) and closed[at].place < batches[0].place:",
-        "        while at < len(closed):",
+        "    return next((at for at, other in enumerate(closed) if other.place > batch.place), len(closed))",
+        "    return len(closed)",
     ),
     Simulated(
         "an-epoch-is-never-bumped",
