@@ -317,37 +317,34 @@ def _measured(values: Strings, keys: Strings | None, moments: Moments | None, he
 class _Batch:
     """Holds the records of one batch while they are encoded. The first one is of the time `base`."""
 
-    __slots__ = ("_base", "_deltas", "_key_sizes", "_parts", "_size", "_value_sizes")
+    __slots__ = ("_base", "_parts", "_rows", "_size")
 
     def __init__(self, base: int) -> None:
         self._base = base
         self._parts: list[bytes] = []
-        self._key_sizes: list[int] = []
-        self._value_sizes: list[int] = []
-        self._deltas: list[int] = []
+        # The sizes of key and value, and the time from the first record on.
+        self._rows: list[tuple[int, int, int]] = []
         self._size = 0
 
     def add(self, moment: int, key: bytes | None, value: bytes | None, packed: bytes, room: int) -> int:
         """Append a record if the batch is empty or has at most `room` bytes with it. Returns its bytes; 0: it was not appended."""
-        (key_size, key), (value_size, value) = _sized(key), _sized(value)
-        deltas = self._deltas
+        rows = self._rows
+        key_size = -1 if key is None else len(key)
+        value_size = -1 if value is None else len(value)
         delta = moment - self._base
-        record = b"\0", varint(delta), varint(len(deltas)), varint(key_size), key, varint(value_size), value, packed
+        record = b"\0", varint(delta), varint(len(rows)), varint(key_size), key or b"", varint(value_size), value or b"", packed
         size = sum(map(len, record))
         whole = field_size(size)
-        if deltas and self._size + whole > room:
+        if rows and self._size + whole > room:
             return 0
         self._size += whole
-        self._parts.append(varint(size))
-        self._parts += record
-        self._key_sizes.append(key_size)
-        self._value_sizes.append(value_size)
-        deltas.append(delta)
+        self._parts += (varint(size), *record)
+        rows.append((key_size, value_size, delta))
         return whole
 
     def encoded(self) -> Encoded:
-        deltas = self._deltas
-        sizes = _compact(self._key_sizes), _compact(self._value_sizes)
+        key_sizes, value_sizes, deltas = zip(*self._rows, strict=True)
+        sizes = _compact(key_sizes), _compact(value_sizes)
         return Encoded(len(deltas), b"".join(self._parts), self._base, self._base + max(deltas), *sizes, _compact_deltas(deltas))
 
 
