@@ -117,11 +117,15 @@ class ProduceAttempts:
             batch.queue.numbers.acknowledged(batch)
             self._ready.check(batch.queue)
 
+    def close(self, batch: ProducerBatch) -> None:
+        """Close a batch if it is open: only then it has its records and their number."""
+        if batch.state is State.OPEN:
+            self._partition_queues.close(batch.queue)
+
     def fail(self, batch: ProducerBatch) -> None:
         """End a batch without an acknowledgement, in any state."""
         queue = batch.queue
-        if batch.state is State.OPEN:
-            self._partition_queues.close(queue)
+        self.close(batch)
         if queue.numbers is not None:
             queue.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
         state = NEXT[batch.state, Event.FAIL]

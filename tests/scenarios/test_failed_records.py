@@ -155,6 +155,27 @@ async def test_a_stop_hands_out_what_it_fails(how: str, caplog: pytest.LogCaptur
 
 
 @jumping
+async def test_an_open_batch_is_handed_out_with_its_records() -> None:
+    """Its records and their number are known when it closes. It was handed out before that, without any, and metrics counted none."""
+    failed = Failed()
+    async with FakeCluster(memory=True, transaction_version=1) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        producer = Producer(**cluster.client_options, on_failed=failed, transactional_id="tx")
+        await producer.start()
+        await producer.begin_transaction()
+        hang = cluster.hang("AddPartitionsToTxn")
+        for value in (b"1", b"2", b"3"):
+            await producer.send("orders", value, partition=0)
+        stopping = asyncio.ensure_future(producer.stop())
+        await asyncio.sleep(0.1)
+        stopping.cancel()
+        await asyncio.wait([stopping])
+        assert failed.values == [b"1", b"2", b"3"]
+        assert producer.metrics().number("record-error-total") == 3
+        hang.release()
+
+
+@jumping
 async def test_a_stop_is_bounded_by_time(caplog: pytest.LogCaptureFixture) -> None:
     """`stop` waits 5 s for a slow function, and says then how many records it has not had. It gets them all the same."""
     failed = Failed()

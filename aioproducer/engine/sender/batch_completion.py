@@ -302,6 +302,7 @@ class BatchCompletion:
         waits = self.waits_for(batch)
         end = f"failed: {error.reason}" + ("" if batch.on_wire or waits in error.reason else f"; it {waits}")
         error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
+        self.attempts.close(batch)
         self._recorder.failed(self._loop.time(), batch, cause)
         if self.transaction is not None:
             self.transaction.on_failure(batch, error)

@@ -7,6 +7,7 @@ error the producer is stopped, and a new one with the same transactional id cont
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.errors import (
@@ -92,9 +93,13 @@ async def _begin(client: Client, workload: Workload) -> bool:
             if not await client.renew():
                 return False
             continue
-        except KafkaError:
+        except KafkaError as error:
             if client.is_stopping:
                 return False
+            if isinstance(error, TransactionMisuse):
+                # The end of the last transaction was given up, and it has failed since.
+                with contextlib.suppress(KafkaError):
+                    await client.producer.abort_transaction()
             await asyncio.sleep(0.05)
             continue
         if not was_cancelled or client.transaction is not None:
