@@ -235,8 +235,8 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
 async def test_a_turn_has_several_goes(partitions: int, value: bytes, most: float, linger_ms: Any) -> None:
     """The Sender does not drain at each pause of a lingering loop of sends. Otherwise the loop would cause up to four times as many requests.
 
-    Batches of small records do not take the bytes of a drain interval. So the Sender drains at every fourth pause, and full batches leave
-    in every fourth of these drains.
+    Batches of small records do not take the bytes of a drain interval. So the Sender drains at every fourth pause. Its drains take full
+    batches after 3 ms, and no time passes here.
     """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=partitions)

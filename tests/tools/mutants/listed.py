@@ -441,7 +441,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/append/loop_budget.py",
         "or self.slices >= _SLICES",
         "or self.slices >= 1",
-        ("tests/scenarios/test_tight_loops.py",),
+        ("tests/engine/append/test_loop_budget.py",),
     ),
     Mutant(
         "who-cannot-rest-has-one-go",
