@@ -392,13 +392,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/engine/append/test_send_many.py",),
     ),
     Mutant(
-        "one-send-that-asks-twice-counts-as-two",
-        "engine/append/loop_budget.py",
-        "elif self._fast_path.taken != self._asked_at:",
-        "else:",
-        ("tests/scenarios/test_backpressure.py",),
-    ),
-    Mutant(
         "who-rests-is-overtaken",
         "engine/append/admission.py",
         "        if self._waiters.unplaced is not None:\n            self._place_unplaced()\n",
@@ -1061,13 +1054,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not 0 <= begin <= end <= self._data.nbytes:",
         "if begin < 0:",
         ("tests/records/test_columns.py",),
-    ),
-    Mutant(
-        "columns-overtake-the-open-batch",
-        "engine/append/column_batches.py",
-        "        self._partition_queues.close(queue)\n        result",
-        "        result",
-        ("tests/engine/append/test_send_columns.py",),
     ),
     Mutant(
         "columns-wait-for-no-memory",
