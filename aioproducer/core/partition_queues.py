@@ -250,7 +250,12 @@ class PartitionQueues:
             self.availability.blocked(queue.leader, now, queue)
 
     def watch_drained(self, node_id: int, batches: Iterable[ProducerBatch], now: float) -> None:
-        """Note that a broker was drained, and watch the leaders of partitions with more batches, which wait for the drained ones."""
+        """Note that a broker was drained, and watch the leaders of partitions with more batches, which wait for the drained ones.
+
+        Without a time after which a broker is late, this does nothing.
+        """
+        if not self.availability.timeout:
+            return
         self.availability.drained(node_id)
         for batch in batches:
             self.watch(batch.queue, now)

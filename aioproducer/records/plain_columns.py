@@ -372,28 +372,31 @@ def encode(  # noqa: PLR0913, PLR0917  (a call for each window: a tuple of colum
         ValueError: there are no such rows, `groups`, `room` or `most` is out of range, or `now_ms` is negative.
     """
     check_rows((values, keys, moments, headers), at, at + rows)
-    _check_bounds(rows, None if picks is None else len(picks), groups, room, most, now_ms)
+    _check_bounds(rows, picks, groups, room, most, now_ms)
     made: list[list[_Batch]] = [[] for _ in range(groups)]
     for row, group in zip(range(at, at + rows), picks or repeat(0, rows), strict=True):
         if group >= groups:
             raise IndexError(row)
-        key, value = None if keys is None else keys.get(row), values.get(row)
         given = None if moments is None else moments.get(row)
-        moment = now_ms if given is None else given
-        packed = _packed(headers, row)
-        batches = made[group]
-        size = batches[-1].add(moment, key, value, packed, room) if batches else 0
-        if not size:
-            batches.append(_Batch(moment))
-            size = batches[-1].add(moment, key, value, packed, room)
-        most -= size
+        key = None if keys is None else keys.get(row)
+        most -= _add(made[group], given, now_ms, key, values.get(row), _packed(headers, row), room)
         if most < 0:
             raise BadRow(row, CHANGED)
     return [[batch.encoded() for batch in batches] for batches in made]
 
 
-def _check_bounds(rows: int, picked: int | None, groups: int, room: int, most: int, now_ms: int) -> None:
-    if not 1 <= groups <= _GROUPS or picked not in {None, rows}:
+def _add(batches: list[_Batch], given: int | None, now_ms: int, key: bytes | None, value: bytes | None, packed: bytes, room: int) -> int:
+    """Append a record to the last batch, or to a new one if that has no room. Returns the record's bytes."""
+    moment = now_ms if given is None else given
+    size = batches[-1].add(moment, key, value, packed, room) if batches else 0
+    if not size:
+        batches.append(_Batch(moment))
+        size = batches[-1].add(moment, key, value, packed, room)
+    return size
+
+
+def _check_bounds(rows: int, picks: array[int] | None, groups: int, room: int, most: int, now_ms: int) -> None:
+    if not 1 <= groups <= _GROUPS or (picks is not None and len(picks) != rows):
         raise ValueError(f"{rows} rows are not in {groups} groups")
     if not (0 <= room <= _MOST and 0 <= most <= _MOST) or now_ms < 0:
         raise ValueError(f"a batch has no room of {room} bytes, or there is no time {now_ms}")

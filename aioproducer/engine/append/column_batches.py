@@ -111,7 +111,6 @@ class ColumnBatches:
             queue = self._sticky(routing, size)
             # Records may wait for a full partition. The spare one had room, so that none waits for it.
             queue = spare if spare is not None and queue.is_full else queue
-        self._partition_queues.close(queue)
         result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, encoded.base)
         batch = self._partition_queues.open(queue, _Sealed(encoded, result), result, now=self._loop.time())
         self._pool.hold(batch, size + BATCH_OVERHEAD)

@@ -25,13 +25,7 @@ from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
-from aioproducer.errors import (
-    ConnectionLost,
-    KafkaError,
-    ProtocolError,
-    TransportError,
-    broker_error,
-)
+from aioproducer.errors import ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.model import Acks, Compression
 from aioproducer.net.connection import Answer
@@ -254,8 +248,7 @@ class Sender:
                 partition_queues.drain(
                     node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker, into=batches
                 )
-                if partition_queues.availability.timeout:
-                    partition_queues.watch_drained(node_id, batches, self._loop.time())
+                partition_queues.watch_drained(node_id, batches, self._loop.time())
                 if not batches:
                     connection.in_flight_requests.release()
                     break
