@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aioproducer import Producer
 
 VALUE = b"v" * 100
-GO = 0.002  # seconds that a loop of sends takes before the producer lets the event loop iterate
+GO = 0.001  # seconds that a loop of sends takes before the producer lets the event loop iterate
 FIRST = 17  # records before the producer reads the clock, where the burst before took less than that
 
 
@@ -54,7 +54,7 @@ async def send(producer: Producer[Any, Any], records: int, seconds: float, value
 @on_both
 @jumping
 async def test_a_record_waits_for_one_go_at_most(build: Any, seconds: float) -> None:
-    """A record waits for 2 ms of its loop of sends, then for the answer.
+    """A record waits for 1 ms of its loop of sends, then for the answer.
 
     It does not wait for a number of queued records, nor for the end of that loop.
     """
@@ -64,7 +64,8 @@ async def test_a_record_waits_for_one_go_at_most(build: Any, seconds: float) -> 
             await warm_up(producer)
             waited = await send(producer, 4_000, seconds)
     assert max(waited) < 2.5 * max(GO, FIRST * seconds)
-    assert statistics.median(waited) < 2 * GO + 3 * seconds
+    # To write a record and to read its answer takes five iterations of the event loop, each with one record at least.
+    assert statistics.median(waited) < 2 * GO + 5 * seconds
 
 
 @pytest.mark.parametrize("seconds", [0.000_02, 0.000_2], ids=["20us", "200us"])
@@ -83,7 +84,7 @@ async def test_a_load_that_changes_is_followed(build: Any, seconds: float) -> No
 @on_both
 @jumping
 async def test_other_tasks_have_their_turn(build: Any) -> None:
-    """The event loop iterates every 2 ms or so, however long the task computes for each record."""
+    """The event loop iterates every 1 ms or so, however long the task computes for each record."""
     late: list[float] = []
 
     async def beat() -> None:
@@ -156,7 +157,7 @@ async def test_a_record_waits_for_one_round_beside_a_loop_to_hundreds_of_partiti
 @pytest.mark.parametrize(
     ("seconds", "partitions", "most"),
     [
-        # The loop sends a few records in each slice of 2 ms: the record lingers 5 ms, then waits 4 ms and some slices at most.
+        # The loop sends a few records in each slice of 1 ms: the record lingers 5 ms, then waits 4 ms and some slices at most.
         pytest.param(0.000_2, 6, 0.020, id="200us"),
         pytest.param(0.002, 50, 0.025, id="2ms"),
         # Each record takes an iteration of the event loop, and to write it and read the answer takes five.
@@ -170,7 +171,7 @@ async def test_a_record_waits_for_one_round_beside_a_loop_to_hundreds_of_partiti
 async def test_a_batch_that_has_lingered_leaves_beside_a_loop_that_computes(
     build: Any, linger_ms: Any, seconds: float, partitions: int, most: float
 ) -> None:
-    """What fills batches in a burst is counted in slices of 2 ms. A task that computes for longer between its sends holds back no batch."""
+    """What fills batches in a burst is counted in slices of 1 ms. A task that computes for longer between its sends holds back no batch."""
 
     async def burst() -> None:
         for number in range(1_000_000):

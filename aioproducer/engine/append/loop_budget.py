@@ -31,8 +31,9 @@ __all__ = ["MAX_SLICE_RECORDS", "MAX_WAKEUPS_PER_ITERATION", "DrainSchedule", "L
 MAX_SLICE_RECORDS: Final = SLICE_RECORDS
 # Slices after which a drain interval is full.
 _SLICES: Final = 4
-# Seconds of a slice, with the work of the task between its sends.
-_SECONDS: Final = 0.002
+# Seconds of a slice, with the work of the task between its sends. A record waits for the end of its slice, and its answer for the end of the
+# next one. With 2 ms, a loop that computes 10 us a record has 2.5 times the p50 and twice the p99, and sends 7 % more.
+_SECONDS: Final = 0.001
 # Records on the fast path before the first read of the clock; fewer if the last slice had fewer.
 _FIRST: Final = 16
 # Records of a part of a slice, where several tasks wait: a wait costs as much as some ten records.
