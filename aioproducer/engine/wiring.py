@@ -203,7 +203,7 @@ def wire(
     completions = CompletionQueue(guard, failed_batches)
     completion = BatchCompletion(context, partition_queues, pool, completions, ratios, cluster, circuit_break_manager, gate)
     codec = cast("Compression", config.compression_type)
-    batch_compressor = BatchCompressor(guard, codec, level_of(config), ratios, completion.fail)
+    batch_compressor = BatchCompressor(guard, schedule, codec, level_of(config), ratios, completion.fail)
     sender = Sender(context, schedule, partition_queues, completion, batch_compressor, admission, cluster, updater)
     flushes = Flushes(context, partition_queues, completion, admission, sender)
     is_numbered = config.is_idempotent and gate is None

@@ -308,3 +308,23 @@ async def test_a_function_that_cannot_rest_is_not_refused_for_its_time(build: An
                 producer.send_nowait("orders", VALUE, b"%d" % number)
             await producer.flush()
         assert len(cluster.values("orders")) == 201
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+@on_both
+@jumping
+async def test_a_loop_that_sends_more_than_is_compressed_waits_in_send(build: Any, linger_ms: int) -> None:
+    """Its records do not fill `buffer_memory`, as each of them would then wait for all of it: at most some requests are queued."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        options = {**cluster.client_options, "compression_type": "gzip", "batch_max_size": 65_536, "linger_ms": linger_ms}
+        async with producer_on(build)(**options) as producer:
+            await warm_up(producer)
+            least, value = producer.buffer_available, VALUE * 10
+            for number in range(10_000):
+                compute(0.000_002)
+                await producer.send("orders", value, b"%d" % number)
+                least = min(least, producer.buffer_available)
+            await producer.flush()
+            most = producer.config.buffer_memory - least
+    assert most < 2_000_000

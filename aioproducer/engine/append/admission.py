@@ -233,7 +233,7 @@ class Admission:
             self._pool.deallocate(self._grant_in_time, self._waiters.wake)
         finally:
             self._appender.serve_at(0)
-            if self._waiters.waiting:
+            if self._waiters.are_due:
                 self._next_turn()
         self._update_fast_path()
 
@@ -246,7 +246,7 @@ class Admission:
         self._update_fast_path(none_waits=True)
         if goes_on:
             self.go_on()
-        if self._waiters.waiting:
+        if self._waiters.are_due:
             self._next_turn()
 
     def go_on(self) -> None:

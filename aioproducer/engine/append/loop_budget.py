@@ -5,7 +5,9 @@
    The clock is read after at most 16 records, then after as many more as the pace so far allows, but no more than were sent so far.
 2. Sends that wait for their next slice are woken in order, a few in each event-loop iteration (`LoopBudgetWaiters`). So several tight
    loops of sends share the event loop, and leave time for other tasks.
-3. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
+3. While more batches wait for their compression than the next one, no send is woken: records would only wait there instead. So a loop that
+   sends more than is compressed waits in `send`, as in Java, whose `send` compresses.
+4. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
    (`core/drain_policy.py`). The first send of an event-loop iteration schedules the drain that ends it (`DrainSchedule`).
 """
 
@@ -51,6 +53,7 @@ class LoopBudget:
     Attributes:
         spent: bytes that batches took in this drain interval.
         slices: slices of this drain interval that are over.
+        is_held: no task gets its next slice now.
     """
 
     __slots__ = (
@@ -67,6 +70,7 @@ class LoopBudget:
         "_seconds",
         "_spent_before",
         "_taker",
+        "is_held",
         "slices",
         "spent",
     )
@@ -80,6 +84,7 @@ class LoopBudget:
         self._asked_at = -1
         self.spent: int = 0
         self.slices: int = 0
+        self.is_held: bool = False
         self._before = 0
         self._first = _FIRST
         self.share(1)
@@ -96,6 +101,11 @@ class LoopBudget:
     def end_slice(self) -> None:
         """Count a slice that is over."""
         self.slices += 1
+
+    def hold(self, *, is_held: bool) -> bool:
+        """Let no task get its next slice, or let them get it. Returns whether they were held until now."""
+        was_held, self.is_held = self.is_held, is_held
+        return was_held and not is_held
 
     def share(self, tasks: int) -> None:
         """Divide a slice among tasks that waited and continue at the same time: each gets its part."""
@@ -251,6 +261,11 @@ class DrainSchedule:
         """Put the drain of this event-loop iteration off until the next one."""
         self._loop.repeat_soon(self._drains.on_turn)
 
+    def hold(self, *, is_held: bool) -> None:
+        """Let no task get its next slice, or let them get it: then the next drain wakes them."""
+        if self.loop_budget.hold(is_held=is_held):
+            self.turn()
+
     def begin(self, now: float) -> None:
         """Begin a drain interval."""
         self.is_due = False
@@ -296,6 +311,11 @@ class LoopBudgetWaiters:
         """Return whether a record must be placed before any new one."""
         return self.unplaced is not None and self.unplaced.is_waiting
 
+    @property
+    def are_due(self) -> bool:
+        """Return whether `wake` has tasks to wake."""
+        return bool(self.waiting) and not self._loop_budget.is_held
+
     def add(self, pending: PendingSend) -> None:
         """Add a send that waits for its next slice, with its record, or a mark that has no record."""
         if pending.topic is not None:
@@ -314,7 +334,7 @@ class LoopBudgetWaiters:
 
     def wake(self) -> None:
         """Wake the next tasks. Each gets its part of a slice, which begins when the task runs."""
-        if not self.waiting:
+        if not self.are_due:
             return
         self._loop_budget.end_slice()
         count = min(len(self.waiting), MAX_WAKEUPS_PER_ITERATION)

@@ -6,6 +6,9 @@ To encode is mostly to compress. For a broker that does not take record batches,
 A thread waits for the interpreter's lock after each compressed batch: up to 5 ms beside a task that sends without a pause. A request
 of six batches would wait for 30 to 60 ms, and records for more than 100 ms, as such a thread compresses less than the task sends. So each
 event-loop iteration encodes a bounded number of bytes. The thread encodes the batches that are larger than that.
+
+While requests wait behind the one that is encoded, no task gets its next slice of the loop budget. Otherwise a loop that sends more than is
+encoded would fill `buffer_memory`, and each record would wait for all of it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.engine.append.loop_budget import DrainSchedule
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
@@ -84,6 +88,7 @@ class BatchCompressor:
     """Encodes the payloads of drained batches in place.
 
     Args:
+        schedule: holds back the tasks' next slices while requests wait.
         codec: of every batch.
         level: of compression; None: the codec's default.
         ratios: gets the compression ratio of each batch.
@@ -93,12 +98,14 @@ class BatchCompressor:
     def __init__(
         self,
         loop: AbstractEventLoop | GuardedLoop,
+        schedule: DrainSchedule,
         codec: Compression,
         level: int | None,
         ratios: CompressionRatios,
         refuse: Callable[[ProducerBatch, KafkaError], object],
     ) -> None:
         self._loop = loop
+        self._schedule = schedule
         self._codec = codec
         self._compresses = codec is not Compression.NONE
         self._ratios = ratios
@@ -140,6 +147,7 @@ class BatchCompressor:
         self._lanes[job.connection] = lanes
         try:
             self._go_on()
+            self._schedule.hold(is_held=len(self._jobs) > 1)
         except BaseException:
             del self._jobs[-1]
             self._leave_lane(job.connection)
@@ -193,6 +201,7 @@ class BatchCompressor:
         del self._jobs[0]
         self._leave_lane(job.connection)
         try:
+            self._schedule.hold(is_held=len(self._jobs) > 1)
             job.done()
         except BaseException:
             # It does nothing if it has begun.

@@ -11,7 +11,10 @@ from aioproducer.core.batch_state import State
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 from aioproducer.core.topic_routing import TopicRouting
+from aioproducer.engine.append.chosen_build import FastPath
+from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
+from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.errors import KafkaError
+    from aioproducer.net.broker_node import BrokerNode
 
 pytestmark = pytest.mark.asyncio
 
@@ -54,13 +58,34 @@ def never(refused: ProducerBatch, error: KafkaError) -> None:
     pytest.fail(f"{refused} was refused: {error}")
 
 
+class Drains:
+    """Counts the drains that were scheduled."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        fast_path = FastPath(lambda: NOW, None)  # type: ignore[arg-type]
+        self.count = 0
+        self.budget = LoopBudget(loop, fast_path)
+        self.schedule = DrainSchedule(GuardedLoop(loop, pytest.fail), fast_path, self.budget, lambda: NOW, lambda: None)
+        self.schedule.drain_by(self)
+
+    def on_turn(self) -> None:
+        self.count += 1
+        self.schedule.begin(0.0)
+
+    def on_node(self, node: BrokerNode) -> None:
+        pytest.fail(f"nothing changed at {node}")
+
+
 def made(
     codec: Compression,
     level: int | None,
     ratios: CompressionRatios | None = None,
     refuse: Callable[[ProducerBatch, KafkaError], object] = never,
+    drains: Drains | None = None,
 ) -> BatchCompressor:
-    return BatchCompressor(asyncio.get_running_loop(), codec, level, ratios or CompressionRatios(), refuse)
+    schedule = (drains or Drains()).schedule
+    return BatchCompressor(asyncio.get_running_loop(), schedule, codec, level, ratios or CompressionRatios(), refuse)
 
 
 @pytest.mark.parametrize(("codec", "level"), QUICK)
@@ -132,6 +157,27 @@ async def test_slices_are_encoded_by_the_loop_in_order() -> None:
         await asyncio.sleep(0)
     assert told == [0, 1, 2, 3]
     assert all(one.is_encoded for job in jobs for one in job)
+    worker.cancel()
+    await asyncio.wait([worker])
+
+
+@pytest.mark.parametrize("size", [100_000, 300_000], ids=["on the loop", "in the thread"])
+async def test_no_task_gets_its_next_slice_while_requests_wait(size: int) -> None:
+    """Once none waits behind the one that is encoded, a drain is scheduled, which wakes the tasks."""
+    drains = Drains()
+    batch_compressor = made(Compression.ZSTD, None, drains=drains)
+    worker = asyncio.ensure_future(batch_compressor.run())
+    told: list[tuple[bool, int]] = []
+    held = []
+    for _ in range(3):
+        job = [batch(b"v" * size) for _ in range(3)]
+        batch_compressor.encode(job, 2, "lane", lambda: told.append((drains.budget.is_held, drains.count)))
+        held.append(drains.budget.is_held)
+    assert held == [False, True, True], "one request is encoded, the others wait"
+    while len(told) < 3:
+        await asyncio.sleep(0)
+    assert told == [(True, 0), (False, 0), (False, 1)]
+    assert drains.count == 1
     worker.cancel()
     await asyncio.wait([worker])
 

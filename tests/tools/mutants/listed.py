@@ -1116,6 +1116,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/engine/sender/test_batch_compressor.py",),
     ),
     Mutant(
+        "a-loop-sends-on-while-requests-wait-for-their-compression",
+        "engine/append/loop_budget.py",
+        "return bool(self.waiting) and not self._loop_budget.is_held",
+        "return bool(self.waiting)",
+        ("tests/scenarios/test_busy_loops.py",),
+    ),
+    Mutant(
+        "no-drain-wakes-the-tasks-that-compression-held",
+        "engine/append/loop_budget.py",
+        "return was_held and not is_held",
+        "return False",
+        ("tests/engine/sender/test_batch_compressor.py",),
+    ),
+    Mutant(
         "a-refusal-is-read-as-an-acknowledgement",
         "core/produce_exchange.py",
         "if error or rest != partition_end",
