@@ -77,7 +77,9 @@ async def run_client(client: str, workload: str, broker: Broker, records: int) -
         keys=wanted.keys,
         value_bytes=wanted.value_bytes,
         tasks=wanted.tasks,
+        text=wanted.text,
         load=wanted.load,
+        settings=wanted.settings,
     )
     try:
         return await run(workload, task, broker, LIMIT)

@@ -28,9 +28,9 @@ TICK: Final = 0.001
 
 async def busy(client: Any, job: Job) -> Tally:
     """Send from one task that computes between its sends."""
-    send, topic, value, clock, load = client.send, job.topic, job.value, time.perf_counter, job.load
+    send, topic, clock, load = client.send, job.topic, time.perf_counter, job.load
     notes = Notes(job)
-    for key in job.keys:
+    for key, value in zip(job.keys, notes.values, strict=False):
         for _ in range(load):
             pass
         began = clock()
@@ -79,16 +79,21 @@ async def tasks(client: Any, job: Job) -> Tally:
 
 
 async def _send(client: Any, job: Job, keys: Sequence[bytes], notes: Notes) -> None:
-    send, topic, value, clock = client.send, job.topic, job.value, time.perf_counter
-    for key in keys:
+    send, topic, clock = client.send, job.topic, time.perf_counter
+    for key, value in zip(keys, notes.values, strict=False):
         began = clock()
         (await send(topic, value, key)).add_done_callback(partial(notes.done, began))
 
 
 class Notes:
-    """Collects the facts that the callbacks note of each record."""
+    """Collects the facts that the callbacks note of each record.
+
+    Attributes:
+        values: the job's values, alternately.
+    """
 
     def __init__(self, job: Job) -> None:
+        self.values = itertools.cycle(job.values)
         self._tally = job.tally()
         self._left = len(job.keys)
         self._is_done = asyncio.Event()

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.tools.benchmarks import latency
-from tests.tools.benchmarks.task import FEW_KEYS, HERD, VALUE_BYTES
+from tests.tools.benchmarks.task import FEW_KEYS, HERD, VALUE_BYTES, Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -30,6 +30,8 @@ GATHERED = 10_000
 SAMPLED = 256
 """A burst notes the latency of one record of so many, as a note for each record would cost as much as its send."""
 TEXTS = 1_000
+AT_ONCE = Settings()
+LINGERING = Settings(linger_ms=5)
 
 
 class Metadata(Protocol):
@@ -257,7 +259,7 @@ class Workload:
 
     Attributes:
         rtt_ms: the round trip of the proxy that it goes through.
-        load, tasks: as a task has them.
+        text, load, tasks, settings: as a task has them.
     """
 
     way: str
@@ -269,15 +271,21 @@ class Workload:
     tasks: int = HERD
     partitions: int = PARTITIONS
     topics: int = 1
+    text: bool = False
+    settings: Settings = AT_ONCE
 
     @property
     def keys_are(self) -> str:
         return f"{self.keys:,} of 10 B" if self.keys else "unique, 16 B"
 
 
-def _latency(way: str, load: int, records: int, **more: int) -> Workload:
-    """Return a workload of `latency` with values of 300 B and 16 keys."""
-    return Workload(way, records, keys=16, value_bytes=300, load=load, **more)
+def _latency(way: str, load: int, records: int, *, value_bytes: int = 300, **more: Any) -> Workload:
+    """Return a workload of `latency` with 16 keys, and values of 300 B unless told."""
+    return Workload(way, records, keys=16, value_bytes=value_bytes, load=load, **more)
+
+
+def _coded(codec: str) -> dict[str, Any]:
+    return {"text": True, "settings": Settings(compression=codec)}
 
 
 WORKLOADS: Mapping[str, Workload] = {
@@ -296,8 +304,21 @@ WORKLOADS: Mapping[str, Workload] = {
     "paced_10k": _latency("paced", 10_000, 20_000),
     "paced_50k": _latency("paced", 50_000, 100_000),
     "tasks_10k": _latency("tasks", 10_000, 20_000, tasks=200),
+    "busy_0_linger": _latency("busy", 0, 200_000, settings=LINGERING),
+    "busy_1000_linger": _latency("busy", 1_000, 60_000, settings=LINGERING),
+    "busy_0_zstd": _latency("busy", 0, 150_000, **_coded("zstd")),
+    "busy_1000_zstd": _latency("busy", 1_000, 60_000, **_coded("zstd")),
+    "busy_0_gzip": _latency("busy", 0, 100_000, **_coded("gzip")),
+    "busy_1000_gzip": _latency("busy", 1_000, 60_000, **_coded("gzip")),
+    "paced_10k_zstd": _latency("paced", 10_000, 20_000, **_coded("zstd")),
+    "busy_1000_large": _latency("busy", 1_000, 20_000, value_bytes=10_000),
+    "paced_1k_large": _latency("paced", 1_000, 2_000, value_bytes=50_000),
     "partitions500": Workload("busy", 150_000, value_bytes=300, keys=10_000, partitions=500),
     "topics2000": Workload("busy_mixed", 150_000, value_bytes=300, partitions=1, topics=2_000),
 }
-LATENCY: Sequence[str] = [name for name, one in WORKLOADS.items() if one.way in {"busy", "paced", "tasks"} and one.partitions == PARTITIONS]
+LATENCY: Sequence[str] = [
+    name
+    for name, one in WORKLOADS.items()
+    if one.way in {"busy", "paced", "tasks"} and one.partitions == PARTITIONS and one.settings == AT_ONCE and one.value_bytes == 300
+]
 """The workloads with a promised latency."""
