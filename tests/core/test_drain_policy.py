@@ -14,9 +14,9 @@ BY_NAME: Final = {rule.name: rule for rule in RULES}
 
 
 def burst(**state: Any) -> DrainState:
-    """Return the state of a burst that has appended enough for a drain."""
+    """Return the state of a burst that has appended enough for a drain; six batches are open."""
     made = DrainState()
-    for name, value in {"is_burst": True, "is_budget_full": True, **state}.items():
+    for name, value in {"is_burst": True, "is_budget_full": True, "open_batches": 6, **state}.items():
         setattr(made, name, value)
     return made
 
@@ -48,20 +48,19 @@ def test_whether_an_open_batch_waits(linger: Linger, in_flight: int, is_short: b
         pytest.param(NONE, {"now": 0.002, "batches": 64, "open_batches": 10_000}, PARTIAL, id="broker queue: at most"),
         pytest.param(NONE, {"now": 0.0007, "batches": 6, "closed_batches": 1}, CLOSED, id="broker queue: a closed batch does not wait"),
         pytest.param(NONE, {"open_batches": 10_000, "is_budget_full": False}, PARTIAL, id="0: however many batches are open"),
-        pytest.param(TIME, {"now": 0.0029, "is_budget_full": False}, NEVER, id="burst interval: a drain takes several slices"),
-        pytest.param(LOAD, {"now": 9.0, "due_since": 8.998, "is_budget_full": False}, NEVER, id="burst interval: by load, too"),
-        pytest.param(LOAD, {"now": 0.003, "is_budget_full": False, "full_at": 0.001}, CLOSED, id="burst interval: or 3 ms"),
+        pytest.param(TIME, {"now": 0.0009, "is_budget_full": False}, NEVER, id="burst interval: a drain takes several slices"),
+        pytest.param(LOAD, {"now": 9.0, "due_since": 8.9995, "is_budget_full": False}, NEVER, id="burst interval: by load, too"),
+        pytest.param(LOAD, {"now": 0.001, "is_budget_full": False, "full_at": 0.0005}, CLOSED, id="burst interval: or 1 ms"),
         pytest.param(TIME, {}, CLOSED, id="burst: the first drains send closed batches"),
-        pytest.param(LOAD, {"now": 0.0029}, CLOSED, id="burst: by load, too"),
-        pytest.param(TIME, {"now": 0.003}, FULL, id="burst, full batches: they leave after 3 ms"),
-        pytest.param(TIME, {"now": 0.0039, "full_at": 0.001}, CLOSED, id="burst, full batches: and again 3 ms later"),
-        pytest.param(TIME, {"now": 0.0039}, FULL, id="burst, partial batches: they wait"),
-        pytest.param(LOAD, {"now": 0.004, "full_at": 0.003}, PARTIAL, id="burst, partial batches: 4 ms"),
-        pytest.param(TIME, {"now": 0.004, "open_batches": 16}, PARTIAL, id="burst, partial batches: if few are open"),
+        pytest.param(LOAD, {"now": 0.0009}, CLOSED, id="burst: by load, too"),
+        pytest.param(TIME, {"now": 0.001}, FULL, id="burst, full batches: they leave after 1 ms"),
+        pytest.param(TIME, {"now": 0.0014, "full_at": 0.001}, CLOSED, id="burst, full batches: and again 1 ms later"),
+        pytest.param(TIME, {"now": 0.0014}, FULL, id="burst, partial batches: they wait"),
+        pytest.param(LOAD, {"now": 0.0015, "full_at": 0.001}, PARTIAL, id="burst, partial batches: 0.25 ms for each that is open"),
         pytest.param(TIME, {"now": 0.0799, "open_batches": 320}, FULL, id="burst, partial batches: longer if more are"),
         pytest.param(TIME, {"now": 0.08, "open_batches": 320}, PARTIAL, id="burst, partial batches: in proportion"),
         pytest.param(LOAD, {"partial_left": 1}, PARTIAL, id="burst, partial batches: until those have left that were open"),
-        pytest.param(LOAD, {"partial_left": 1, "now": 0.25, "partial_at": 0.248}, FULL, id="burst, partial batches: for 0.25 s"),
+        pytest.param(LOAD, {"partial_left": 1, "now": 0.25, "partial_at": 0.249}, FULL, id="burst, partial batches: for 0.25 s"),
         pytest.param(TIME, {"now": 0.49, "open_batches": 10_000}, FULL, id="burst, partial batches: for half a second"),
         pytest.param(TIME, {"now": 0.5, "open_batches": 10_000}, PARTIAL, id="burst, partial batches: at most"),
     ],
@@ -102,7 +101,7 @@ def test_a_drain_of_a_burst_makes_one_request_for_each_broker_if_the_broker_dete
         ("memory", TIME, lambda policy: not policy.waits(0, memory_is_short=True), False),
         ("broker queue", NONE, lambda policy: policy.drain(burst(batches=6)) is NEVER, False),
         ("burst interval", TIME, lambda policy: policy.drain(burst(is_budget_full=False)) is NEVER, False),
-        ("burst, partial batches", TIME, lambda policy: policy.drain(burst(now=0.003)) is FULL, False),
+        ("burst, partial batches", TIME, lambda policy: policy.drain(burst(now=0.001)) is FULL, False),
         ("burst, full batches", TIME, lambda policy: policy.drain(burst()) is CLOSED, False),
         ("burst, answers", TIME, lambda policy: policy.answer(is_burst=True, is_scheduled=True) is NEVER, False),
         ("answer", LOAD, lambda policy: policy.answer(is_burst=False, is_scheduled=False) is FULL, False),

@@ -78,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-a-burst-holds-back-stays-however-long-that-takes",
         "core/drain_policy.py",
-        "min(seconds, _MAX_SECONDS_WITHOUT_PARTIAL)",
+        "min(state.open_batches * _SECONDS_AN_OPEN_BATCH, _MAX_SECONDS_WITHOUT_PARTIAL)",
         "9e9",
         ("tests/core/test_drain_policy.py",),
     ),
@@ -92,8 +92,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-burst-to-hundreds-of-partitions-is-cut-into-small-batches",
         "core/drain_policy.py",
-        "max(state.open_batches * _SECONDS_AN_OPEN_BATCH, _MIN_SECONDS_WITHOUT_PARTIAL)",
-        "_MIN_SECONDS_WITHOUT_PARTIAL",
+        "min(state.open_batches * _SECONDS_AN_OPEN_BATCH, _MAX_SECONDS_WITHOUT_PARTIAL)",
+        "min(0.004, _MAX_SECONDS_WITHOUT_PARTIAL)",
         ("tests/core/test_drain_policy.py",),
     ),
     Mutant(
