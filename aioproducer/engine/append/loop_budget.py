@@ -5,8 +5,8 @@
    The clock is read after at most 16 records, then after as many more as the pace so far allows, but no more than were sent so far.
 2. Sends that wait for their next slice are woken in order, a few in each event-loop iteration (`LoopBudgetWaiters`). So several tight
    loops of sends share the event loop, and leave time for other tasks.
-3. While more batches wait for their compression than the next one, no send is woken: records would only wait there instead. So a loop that
-   sends more than is compressed waits in `send`, as in Java, whose `send` compresses.
+3. While requests wait behind the one that the BatchCompressor encodes, it holds the loop budget: no send is woken. So a task that sends more
+   than is compressed waits in `send`, as in Java, whose `send` compresses.
 4. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
    (`core/drain_policy.py`). The first send of an event-loop iteration schedules the drain that ends it (`DrainSchedule`).
 """
@@ -53,7 +53,7 @@ class LoopBudget:
     Attributes:
         spent: bytes that batches took in this drain interval.
         slices: slices of this drain interval that are over.
-        is_held: no task gets its next slice now.
+        is_held: True while no task gets its next slice.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class LoopBudget:
         self.slices += 1
 
     def hold(self, *, is_held: bool) -> bool:
-        """Let no task get its next slice, or let them get it. Returns whether they were held until now."""
+        """Give no task its next slice while `is_held` is True. Returns True if this call ended a hold."""
         was_held, self.is_held = self.is_held, is_held
         return was_held and not is_held
 
@@ -262,7 +262,7 @@ class DrainSchedule:
         self._loop.repeat_soon(self._drains.on_turn)
 
     def hold(self, *, is_held: bool) -> None:
-        """Let no task get its next slice, or let them get it: then the next drain wakes them."""
+        """Give no task its next slice while `is_held` is True. At the end of a hold, schedule the drain that wakes the tasks."""
         if self.loop_budget.hold(is_held=is_held):
             self.turn()
 
