@@ -144,7 +144,7 @@ class ProducerConfig(SecureOptions):
     batch_max_size: int = option(
         262_144,
         _size(1),
-        "bytes that a full batch may come to while it waits to be sent and memory is plentiful (KIP-782); batch_size or less: no more than that",
+        "bytes that a full batch may come to while it waits to be sent (KIP-782); batch_size or less: no more than that",
         java=None,
         kips=("batch.max.size",),
     )

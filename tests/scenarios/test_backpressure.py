@@ -93,9 +93,10 @@ async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batch
 async def test_a_batch_that_finds_no_memory_to_grow_stays_open_behind_others(build: Any, memory: int) -> None:
     """The send that waits for memory, and those after it, are appended to that batch until it is full: 15 records.
 
-    Closed, it would not be sent sooner, and a small batch would follow it.
+    Closed, it would not be sent sooner, and a small batch would follow it. (Here no batch grows beyond `batch_size`.)
     """
-    options: dict[str, Any] = {"buffer_memory": memory, "batch_size": 8192, "linger_ms": 0, "max_in_flight_requests_per_connection": 1}
+    options: dict[str, Any] = {"buffer_memory": memory, "batch_size": 8192, "batch_max_size": 1}
+    options |= {"linger_ms": 0, "max_in_flight_requests_per_connection": 1}
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=1)
         async with producer_on(build)(**cluster.client_options, **options) as producer:
@@ -116,6 +117,34 @@ async def test_a_batch_that_finds_no_memory_to_grow_stays_open_behind_others(bui
         assert counts[:2] == [1, 1]
         assert len(counts) >= 5
         assert set(counts[2:-1]) == {15}
+
+
+@pytest.mark.parametrize("linger_ms", ["auto", 0, 5])
+@pytest.mark.parametrize(("partitions", "is_keyed", "most_seconds"), [(6, True, 0.11), (6, False, 0.11), (1, True, 0.2)])
+@on_both
+@jumping
+async def test_a_backlog_for_a_distant_broker_leaves_in_large_batches(
+    build: Any, partitions: int, is_keyed: bool, most_seconds: float, linger_ms: Any
+) -> None:
+    """More is sent than five requests of 16 KiB a partition carry in a round trip, so memory is used up.
+
+    Were a full batch closed while memory is short, the backlog would never get shorter.
+    """
+    count = 50_000
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions=partitions)
+        cluster.brokers[1].latency = 0.02
+        async with producer_on(build)(**cluster.client_options, linger_ms=linger_ms, buffer_memory=4 << 20) as producer:
+            await producer.partitions_for("orders")
+            before = asyncio.get_running_loop().time()
+            for number in range(count):
+                await producer.send("orders", b"%0100d" % number, b"%d" % number if is_keyed else None)
+            await producer.flush()
+            seconds = asyncio.get_running_loop().time() - before
+        logs = [cluster.log("orders", number) for number in range(partitions)]
+        assert sum(log.end_offset for log in logs) == count
+        assert seconds < most_seconds
+        assert sum(len(log.batches()) for log in logs) < 80
 
 
 @pytest.mark.parametrize(("partitions", "memory", "most"), [(400, 32 << 20, 4_000), (3000, 32 << 20, 8_000), (3000, 8 << 20, 12_000)])

@@ -11,6 +11,7 @@ import pytest
 from whole import jumping, running
 
 from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD
+from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -101,16 +102,15 @@ async def test_each_record_its_own_batch() -> None:
 
 
 @jumping
-async def test_half_of_the_memory_is_for_others() -> None:
-    """Full batches of one partition take more only while as much memory is free as is in use."""
-    async with far(buffer_memory=200_000) as (cluster, producer):
+async def test_a_batch_that_grows_while_memory_is_short_takes_little_that_it_does_not_fill() -> None:
+    """It grows by `batch_size` at once, as much as another batch would take: most of what is free is left to other partitions."""
+    async with far(partitions=2, buffer_memory=200_000) as (cluster, producer):
         await in_flight(producer, partition=0)
-        await send(producer, 1500, partition=0)
-        assert producer.buffer_available < 60_000
+        await send(producer, 1300, partition=0)
+        used = 1301 * len(VALUE)
+        assert 200_000 - producer.buffer_available < used + 1301 * (9 + RECORD_OVERHEAD) + 16_384 + 2 * BATCH_OVERHEAD
         await producer.flush()
-        _, first, *others = sizes(cluster)
-        assert first > 40_000
-        assert max(others) <= 16_384
+        assert max(sizes(cluster)) > 100_000
 
 
 @jumping

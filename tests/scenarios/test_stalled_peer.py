@@ -171,11 +171,8 @@ async def test_what_expired_on_its_way_is_not_written_over(build: Any) -> None:
     """Records expire while the transport holds their bytes. The memory counts as taken until the connection releases it, so no
     other batch gets it before.
     """
-    async with stalled(build, delivery_timeout_ms=2_000, request_timeout_ms=1_500, max_in_flight_requests_per_connection=1) as (
-        cluster,
-        producer,
-        held,
-    ):
+    options = {"delivery_timeout_ms": 2_000, "request_timeout_ms": 1_500, "max_in_flight_requests_per_connection": 1, "batch_max_size": 1}
+    async with stalled(build, **options) as (cluster, producer, held):
         await send(producer, 1)  # only this batch is in flight: the later ones wait
         deliveries = await send(producer, COUNT, first=1)
         await asyncio.sleep(1)

@@ -177,7 +177,7 @@ class Appender:
             self._resume(routing, queue, before)
         return queue
 
-    def _resume(self, routing: TopicRouting, queue: PartitionQueue, before: PartitionQueue | None, *, at_once: bool = False) -> None:
+    def _resume(self, routing: TopicRouting, queue: PartitionQueue, before: PartitionQueue | None, *, at_once: int = 0) -> None:
         """Widen the sendable batch of the new sticky partition by one share; close the batch if it cannot grow.
 
         If `before`, the last sticky partition, is the same one, its batch grows by three times its size.
@@ -189,7 +189,7 @@ class Appender:
             if not self.room.widen(batch, 0, self.room.limit if queue is not before else None, at_once=at_once):
                 self.partition_queues.close(queue)
 
-    def _leave(self, routing: TopicRouting, full: ProducerBatch, *, at_once: bool = False) -> None:
+    def _leave(self, routing: TopicRouting, full: ProducerBatch, *, at_once: int = 0) -> None:
         """End the share of the sticky partition, and close its full batch if that cannot grow.
 
         A batch that can grow takes more when its partition is sticky again, if it has not been sent by then.
@@ -383,7 +383,7 @@ class Appender:
                 runs.append([batch.result, first, count])
                 at += count
             elif not self.room.grow(batch, size):
-                self._outgrow(routing, queue, batch, size)
+                self._outgrow(routing, queue, batch, size, size * (len(values) - at))
         return runs
 
     def _sticky_for_many(self, routing: TopicRouting, size: int) -> PartitionQueue | None:
@@ -396,11 +396,11 @@ class Appender:
                 return target
         return target if target.current is not None else None
 
-    def _outgrow(self, routing: TopicRouting, queue: PartitionQueue | None, full: ProducerBatch, size: int) -> None:
-        """Widen or close the full batch of `queue` while more records follow at once; without `queue` switch the sticky partition."""
+    def _outgrow(self, routing: TopicRouting, queue: PartitionQueue | None, full: ProducerBatch, size: int, at_once: int) -> None:
+        """Widen or close the full batch of `queue`, as `at_once` bytes follow; without `queue` switch the sticky partition."""
         if queue is None:
-            self._leave(routing, full, at_once=True)
-        elif not self.room.widen(full, size, at_once=True):
+            self._leave(routing, full, at_once=at_once)
+        elif not self.room.widen(full, size, at_once=at_once):
             self.partition_queues.close(queue)
 
     def takes_freely(self, routing: TopicRouting, queues: Collection[PartitionQueue]) -> bool:

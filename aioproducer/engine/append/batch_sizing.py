@@ -2,9 +2,9 @@
 
 1. A batch takes memory as needed: first for the first record, then in steps up to `batch_size`. A batch that may not
    grow any more is closed.
-2. A full batch grows up to `batch_max_size` while it waits to be sent and half of the memory is free (KIP-782). One batch then replaces
-   many behind a busy broker. No batch of a topic grows so once its broker has found a batch too large. An old batch closes, as any open batch
-   does (`core.deadlines`).
+2. A full batch grows up to `batch_max_size` while it waits to be sent (KIP-782). One batch then replaces many behind a busy broker. While
+   less than half of the memory is free, it grows by `batch_size` at once, as the next batch would take as much. No batch of a topic grows so
+   once its broker has found a batch too large. An old batch closes, as any open batch does (`core.deadlines`).
 3. A batch gives unused memory back when it closes, and when it is compressed.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
-    from aioproducer.core.producer_batch import ProducerBatch, TopicState
+    from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
@@ -105,10 +105,6 @@ class BatchSizing:
         """
         room = self.of(routing.topic)
         return room if routing.is_narrow else max(room, self._widest)
-
-    def _may_widen(self, routing: TopicState, size: int) -> bool:
-        """Return whether a topic's batches may exceed `batch_size`, if that takes `size` bytes of memory."""
-        return not routing.is_narrow and 2 * (self._pool.available - size) >= self._pool.size
 
     def is_there(self, size: int, records: int, partitions: int) -> bool:
         """Return whether there is memory for so many records, of `size` bytes in all, in so many partitions, with any batches open."""
@@ -192,14 +188,18 @@ class BatchSizing:
 
         The batch is not closed for that: see `flush_partial_batches`.
         """
-        return batch.open is not None and size + batch.open.granted <= self.of(batch.queue.topic)
+        records = batch.open
+        if records is None:
+            return False
+        return size + records.granted <= self.of(batch.queue.topic) or self._pool.available < size <= self._left_to_widen(batch)
 
-    def widen(self, batch: ProducerBatch, size: int, most: int | None = None, *, at_once: bool = False) -> bool:
+    def widen(self, batch: ProducerBatch, size: int, most: int | None = None, *, at_once: int = 0) -> bool:
         """Grow a full batch that is not sent yet by three times its size, or by `most` bytes. Returns False: the caller closes it.
 
-        With `at_once`, this event-loop iteration fills the batch, so all of the growth counts in its loop budget.
+        `at_once`: bytes of records that follow in this event-loop iteration. They fill the batch, so all of its growth counts in the loop
+        budget; and while memory is short, it grows by no more, because `is_there` has counted them.
         """
-        left = self.beyond(batch, most)
+        left = self.beyond(batch, most, at_once)
         if not left or size > left:
             return False
         self._give(batch, left)
@@ -207,15 +207,25 @@ class BatchSizing:
         self._partition_queues.mark_sendable(batch.queue)
         return True
 
-    def beyond(self, batch: ProducerBatch, most: int | None = None) -> int:
-        """Return the bytes that a full batch may take more, or 0."""
-        if batch.open is None:  # its partition must not have more (`shares`), and the batch was closed
-            return 0
-        granted, queue = batch.open.granted, batch.queue
-        left = min(_TIMES * granted if most is None else most, self._widest - granted)
-        if left <= 0 or not self._may_widen(queue.routing, left) or (self._shares is not None and self._shares.is_over(queue)):
-            return 0
+    def beyond(self, batch: ProducerBatch, most: int | None = None, at_once: int = 0) -> int:
+        """Return the bytes that a full batch may take more now, or 0."""
+        left = self._left_to_widen(batch)
+        if left:
+            left = min(left, _TIMES * (self._widest - left) if most is None else most)
+            if 2 * (self._pool.available - left) < self._pool.size:
+                # While memory is short, small batches alone would leave to a distant broker, and memory would stay short.
+                left = min(left, at_once or self.limit, self.limit, self._pool.available)
         return left
+
+    def _left_to_widen(self, batch: ProducerBatch) -> int:
+        """Return the bytes that a full batch may take more if there is memory."""
+        # Its partition must not have more (`shares`), and the batch was closed.
+        if batch.open is None:
+            return 0
+        queue = batch.queue
+        if queue.routing.is_narrow or (self._shares is not None and self._shares.is_over(queue)):
+            return 0
+        return max(self._widest - batch.open.granted, 0)
 
     def _give(self, batch: ProducerBatch, left: int) -> int:
         """Grow a batch. Returns the overhead bytes of its records, which it takes, too."""

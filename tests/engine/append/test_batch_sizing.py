@@ -109,12 +109,13 @@ def test_a_batch_after_a_shortage_opens_with_what_the_last_one_took() -> None:
     [
         (lambda _: None, 3 * (1024 - OVERHEAD)),
         (lambda parts: setattr(parts.routing, "is_narrow", True), 0),
-        (lambda parts: parts.pool.take(parts.pool.available // 2), 0),
+        (lambda parts: parts.pool.take(parts.pool.available // 2), 1024 - OVERHEAD),
+        (lambda parts: parts.pool.take(parts.pool.available - 500), 500),
     ],
-    ids=["usual", "a broker found one too large", "less than half of memory is free"],
+    ids=["usual", "a broker found one too large", "less than half of memory is free", "less than batch_size is free"],
 )
 def test_a_full_batch_that_waits_grows_beyond_batch_size(prepare: Any, grows_by: int) -> None:
-    """By three times its size, while half of the memory is free and its broker takes that much."""
+    """By three times its size, if its broker takes that much; while less than half of the memory is free, by as much as another batch."""
     parts = Parts(batch_size=1024)
     batch = opened(parts)
     prepare(parts)
@@ -127,13 +128,34 @@ def test_a_full_batch_that_waits_grows_beyond_batch_size(prepare: Any, grows_by:
     assert parts.routing.queues[0].is_sendable is bool(grows_by)
 
 
+def test_a_full_batch_that_finds_no_memory_may_grow_later() -> None:
+    """It stays open until `batch_max_size`, as the record behind it waits for memory in any case."""
+    parts = Parts(batch_size=1024, batch_max_size=2048)
+    batch = opened(parts)
+    parts.use_up(99)
+    assert not parts.sizing.may_grow(batch, 99), "it grows now"
+    assert parts.sizing.may_grow(batch, 100)
+    assert not parts.sizing.may_grow(batch, 1025), "it never takes that"
+    parts.routing.is_narrow = True
+    assert not parts.sizing.may_grow(batch, 100)
+
+
+def test_while_memory_is_short_a_batch_grows_by_no_more_than_follows_at_once() -> None:
+    """`is_there` has counted the records that follow, not a whole `batch_size` for each partition."""
+    parts = Parts(batch_size=1024)
+    batch = opened(parts)
+    parts.pool.take(parts.pool.available // 2)
+    assert parts.sizing.widen(batch, 100, at_once=300)
+    assert batch.open.granted == 1024 - OVERHEAD + 300
+
+
 def test_a_batch_grows_to_batch_max_size_at_most() -> None:
     """In steps; a record that does not fit into the rest makes it close. What this iteration fills counts in the loop budget."""
     parts = Parts(batch_size=1024, batch_max_size=2048)
     batch = opened(parts)
     before = parts.budget.spent
     assert not parts.sizing.widen(batch, 1025)
-    assert parts.sizing.widen(batch, 1024, at_once=True)
+    assert parts.sizing.widen(batch, 1024, at_once=1024)
     assert batch.open.granted == 2048 - OVERHEAD
     assert parts.budget.spent - before == 1024
     assert parts.sizing.beyond(batch) == 0

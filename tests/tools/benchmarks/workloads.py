@@ -295,6 +295,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "single": Workload("single", 5_000),
     "herd": Workload("herd", 100_000),
     "rtt20": Workload("stream", 150_000, rtt_ms=20),
+    "rtt20_long": Workload("stream", 1_500_000, rtt_ms=20, settings=LINGERING),
     "busy_0": _latency("busy", 0, 200_000),
     "busy_200": _latency("busy", 200, 150_000),
     "busy_1000": _latency("busy", 1_000, 60_000),

@@ -295,9 +295,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "full-batches-take-all-the-memory",
         "engine/append/batch_sizing.py",
-        "2 * (self._pool.available - size) >= self._pool.size",
-        "self._pool.available >= size",
-        ("tests/scenarios/test_full_batches.py",),
+        "if 2 * (self._pool.available - left) < self._pool.size:",
+        "if left > self._pool.available:",
+        ("tests/engine/append/test_batch_sizing.py",),
     ),
     Mutant(
         "a-partition-that-cannot-be-sent-gets-more",
@@ -373,8 +373,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-was-closed-by-being-asked-is-asked-again",
         "engine/append/batch_sizing.py",
-        "        if batch.open is None:  # it",
-        "        assert batch.open is not None\n        if False:  # it",
+        "was closed.\n        if batch.open is None:",
+        "was closed.\n        assert batch.open is not None\n        if False:",
         ("tests/scenarios/test_full_batches.py",),
     ),
     Mutant(
@@ -519,8 +519,29 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-finds-no-memory-to-grow-is-closed",
         "engine/append/batch_sizing.py",
-        "return batch.open is not None and size + batch.open.granted <= self.of(batch.queue.topic)",
+        "return size + records.granted <= self.of(batch.queue.topic) or self._pool.available < size <= self._left_to_widen(batch)",
         "return False",
+        ("tests/scenarios/test_backpressure.py",),
+    ),
+    Mutant(
+        "a-full-batch-that-finds-no-memory-to-grow-is-closed",
+        "engine/append/batch_sizing.py",
+        " or self._pool.available < size <= self._left_to_widen(batch)",
+        "",
+        ("tests/engine/append/test_batch_sizing.py",),
+    ),
+    Mutant(
+        "records-sent-at-once-take-memory-that-nothing-fills",
+        "engine/append/batch_sizing.py",
+        "left = min(left, at_once or self.limit, ",
+        "left = min(left, ",
+        ("tests/engine/append/test_batch_sizing.py",),
+    ),
+    Mutant(
+        "short-memory-makes-small-batches",
+        "engine/append/batch_sizing.py",
+        "                left = min(left, at_once or self.limit, self.limit, self._pool.available)",
+        "                left = 0",
         ("tests/scenarios/test_backpressure.py",),
     ),
     Mutant(
