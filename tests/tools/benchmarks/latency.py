@@ -5,6 +5,7 @@
 1. `busy`: one task counts to `load` before each send, and waits for nothing else; `busy_mixed`: the same, to many topics alternately.
 2. `paced`: one task wakes every millisecond and sends what `load` records a second make due.
 3. `tasks`: `job.tasks` tasks share `load` records a second, evenly apart.
+4. `bursts`: one task sends `load` records one after the other every 50 ms, as a consumer does with the records that it has polled.
 
 The client needs an `async` `send` that returns an object with `add_done_callback`; confluent's AIOProducer has an adapter.
 """
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 TICK: Final = 0.001
 """Seconds between two wake-ups of `paced`."""
+PAUSE: Final = 0.05
+"""Seconds from one burst of `bursts` to the next."""
 
 
 async def busy(client: Any, job: Job) -> Tally:
@@ -75,6 +78,16 @@ async def tasks(client: Any, job: Job) -> Tally:
     async with asyncio.TaskGroup() as group:
         for first in range(many):
             group.create_task(pace(first))
+    return await notes.all(client)
+
+
+async def bursts(client: Any, job: Job) -> Tally:
+    """Send from one task in bursts. A burst that is late begins at once."""
+    clock, notes = time.perf_counter, Notes(job)
+    begin = clock()
+    for burst, first in enumerate(range(0, len(job.keys), job.load), 1):
+        await _send(client, job, job.keys[first : first + job.load], notes)
+        await asyncio.sleep(max(begin + burst * PAUSE - clock(), 0))
     return await notes.all(client)
 
 

@@ -249,6 +249,7 @@ WAYS: Mapping[str, Callable[[Any, Job], Coroutine[Any, Any, Tally]]] = {
     "busy_mixed": latency.busy_mixed,
     "paced": latency.paced,
     "tasks": latency.tasks,
+    "bursts": latency.bursts,
 }
 """The workloads by name, for clients with the interface of `Client`."""
 
@@ -305,6 +306,9 @@ WORKLOADS: Mapping[str, Workload] = {
     "paced_10k": _latency("paced", 10_000, 20_000),
     "paced_50k": _latency("paced", 50_000, 100_000),
     "tasks_10k": _latency("tasks", 10_000, 20_000, tasks=200),
+    "bursts_100": _latency("bursts", 100, 6_000),
+    "bursts_2000": _latency("bursts", 2_000, 120_000),
+    "bursts_2000_linger": _latency("bursts", 2_000, 120_000, settings=LINGERING),
     "busy_0_linger": _latency("busy", 0, 200_000, settings=LINGERING),
     "busy_1000_linger": _latency("busy", 1_000, 60_000, settings=LINGERING),
     "busy_0_zstd": _latency("busy", 0, 150_000, **_coded("zstd")),
