@@ -1,11 +1,12 @@
-"""Holds workloads that measure a record's latency, from before `send` to the callback of its delivery.
+"""Holds workloads that measure a record's latency, from before `send`, or in bursts from the burst's beginning, to its delivery's callback.
 
 `load` is the amount of work:
 
 1. `busy`: one task counts to `load` before each send, and waits for nothing else; `busy_mixed`: the same, to many topics alternately.
 2. `paced`: one task wakes every millisecond and sends what `load` records a second make due.
 3. `tasks`: `job.tasks` tasks share `load` records a second, evenly apart.
-4. `bursts`: one task sends `load` records one after the other every 50 ms, as a consumer does with the records that it has polled.
+4. `bursts`: one task sends `load` records one after the other every 50 ms, as a consumer does with the records that it has polled: all of
+   them are due at once, so a client whose `send` takes long is late with the last ones.
 
 The client needs an `async` `send` that returns an object with `add_done_callback`; confluent's AIOProducer has an adapter.
 """
@@ -86,7 +87,9 @@ async def bursts(client: Any, job: Job) -> Tally:
     clock, notes = time.perf_counter, Notes(job)
     begin = clock()
     for burst, first in enumerate(range(0, len(job.keys), job.load), 1):
-        await _send(client, job, job.keys[first : first + job.load], notes)
+        due = clock()
+        for key, value in zip(job.keys[first : first + job.load], notes.values, strict=False):
+            (await client.send(job.topic, value, key)).add_done_callback(partial(notes.done, due))
         await asyncio.sleep(max(begin + burst * PAUSE - clock(), 0))
     return await notes.all(client)
 
