@@ -110,7 +110,7 @@ async def test_a_batch_that_grows_while_memory_is_short_takes_little_that_it_doe
         used = 1301 * len(VALUE)
         assert 200_000 - producer.buffer_available < used + 1301 * (9 + RECORD_OVERHEAD) + 16_384 + 2 * BATCH_OVERHEAD
         await producer.flush()
-        assert max(sizes(cluster)) > 100_000
+        assert max(sizes(cluster)) > 90_000
 
 
 @jumping
@@ -248,7 +248,8 @@ async def test_a_full_batch_gives_back_what_it_does_not_need_when_memory_is_shor
 
         queueing = asyncio.create_task(queue())
         await asyncio.sleep(ROUND_TRIP / 20)
-        assert len(queued) > 1_600
+        # An open batch of the plain build counts the overhead of its records.
+        assert len(queued) > (1_200 if RECORD_OVERHEAD else 1_600)
         assert not queueing.done()
         await queueing
         await producer.flush()
