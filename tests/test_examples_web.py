@@ -170,7 +170,7 @@ async def test_clients_that_go_away(serve: Serve) -> None:
     """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
-        async with serve(cluster, buffer_memory=30_000, batch_size=4_000, max_block_ms=60_000) as service:
+        async with serve(cluster, buffer_memory=45_000, batch_size=4_000, max_block_ms=60_000) as service:
             await service.post(CLIENTS)  # so that the topic is known, and what waits waits for memory
             hang, producer = cluster.hang("Produce"), service.producer
             clients = [asyncio.create_task(service.post(number)) for number in range(600)]
