@@ -6,7 +6,7 @@
 2. Sends that wait for their next slice are woken in order, a few in each event-loop iteration (`LoopBudgetWaiters`). So several tight
    loops of sends share the event loop, and leave time for other tasks.
 3. While requests wait behind the one that the BatchCompressor encodes, it holds the loop budget: no send is woken. So a task that sends more
-   than is compressed waits in `send`, as in Java, whose `send` compresses.
+   than is compressed waits in `send`, as in Java: there `send` itself compresses.
 4. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
    (`core/drain_policy.py`). The first send of an event-loop iteration schedules the drain that ends it (`DrainSchedule`).
 """
@@ -191,7 +191,7 @@ class Drains(Protocol):
         """Drain for all brokers, in the event-loop iteration that was scheduled."""
 
     def on_node(self, node: BrokerNode) -> None:
-        """Drain for a broker whose connections changed."""
+        """Drain for a broker after its connections changed."""
 
 
 class DrainSchedule:
@@ -273,7 +273,7 @@ class DrainSchedule:
         self.loop_budget.new(now)
 
     def on_node(self, node: BrokerNode) -> None:
-        """Drain for a broker whose connections changed."""
+        """Drain for a broker after its connections changed."""
         try:
             self._drains.on_node(node)
         except BaseException:
@@ -282,7 +282,7 @@ class DrainSchedule:
 
 
 class LoopBudgetWaiters:
-    """Holds the sends whose tasks are woken in one of the next event-loop iterations, in order.
+    """Holds the sends of tasks that are woken in one of the next event-loop iterations, in order.
 
     1. A send that waits for its next slice has not placed its record yet: if the send is cancelled, the record is not queued. The record
        delays no other send. The next call of any task places that record first (`unplaced`: there is one at most), so that call order is

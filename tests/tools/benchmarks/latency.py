@@ -87,17 +87,16 @@ async def bursts(client: Any, job: Job) -> Tally:
     clock, notes = time.perf_counter, Notes(job)
     begin = clock()
     for burst, first in enumerate(range(0, len(job.keys), job.load), 1):
-        due = clock()
-        for key, value in zip(job.keys[first : first + job.load], notes.values, strict=False):
-            (await client.send(job.topic, value, key)).add_done_callback(partial(notes.done, due))
+        await _send(client, job, job.keys[first : first + job.load], notes, due=clock())
         await asyncio.sleep(max(begin + burst * PAUSE - clock(), 0))
     return await notes.all(client)
 
 
-async def _send(client: Any, job: Job, keys: Sequence[bytes], notes: Notes) -> None:
+async def _send(client: Any, job: Job, keys: Sequence[bytes], notes: Notes, *, due: float | None = None) -> None:
+    """Send records one after the other. Their latency counts from `due`, or from before each `send`."""
     send, topic, clock = client.send, job.topic, time.perf_counter
     for key, value in zip(keys, notes.values, strict=False):
-        began = clock()
+        began = clock() if due is None else due
         (await send(topic, value, key)).add_done_callback(partial(notes.done, began))
 
 
