@@ -499,7 +499,7 @@ def need_java(session: nox.Session) -> None:
     package = ModuleType("aioproducer")  # its front door needs what is not installed yet; `jars` does not
     package.__path__ = [str(ROOT / "aioproducer")]
     sys.modules.setdefault("aioproducer", package)
-    from aioproducer.jars import JavaMissing, java  # noqa: PLC0415  see above
+    from aioproducer.jars import JavaMissing, java
 
     try:
         session.log(f"Java: {java()}")

@@ -77,7 +77,7 @@ def _listed(option: str, text: str) -> Any:
     if not (inner.startswith("[") and inner.endswith("]")) or _is_ipv6(inner[1:-1]):
         return [inner]
     # Few users write a list in this way.
-    import json  # noqa: PLC0415
+    import json
 
     try:
         read = json.loads(inner)
@@ -144,7 +144,7 @@ def _is_ipv6(host: str) -> bool:
     if ":" not in host:
         return False
     # Only such addresses need it.
-    import ipaddress  # noqa: PLC0415
+    import ipaddress
 
     try:
         return ipaddress.ip_address(host).version == 6

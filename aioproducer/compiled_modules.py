@@ -73,7 +73,7 @@ def _is_free_threaded() -> bool:
     if sys.version_info < (3, 13):
         return False
     # It reads a large table.
-    import sysconfig  # noqa: PLC0415
+    import sysconfig
 
     return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
@@ -88,16 +88,16 @@ def _found(name: str) -> Extension:
         # If it is not missing, the module exists but was made for another platform, for example.
         is_missing = isinstance(error, ImportError) and error.name == name
         return Extension(None, NOT_INSTALLED if is_missing else f"the compiled build cannot be loaded ({error})")
-    source = os.path.join(os.path.dirname(module.__file__ or ""), f"{name.rpartition('.')[2]}.pyx")  # noqa: PTH118, PTH120
+    source = os.path.join(os.path.dirname(module.__file__ or ""), f"{name.rpartition('.')[2]}.pyx")
     # A wheel has no .pyx, and does not import pathlib for one.
-    if os.path.exists(source):  # noqa: PTH110
+    if os.path.exists(source):
         _check_source(name, source, getattr(module, "SOURCE", None))
     return Extension(module, "")
 
 
 def _check_source(name: str, source: str, made_of: int | None) -> None:
     """Raise ImportError if a compiled module is not made of the sources beside it. `made_of` is 0 if setup.py did not make it."""
-    import pathlib  # noqa: PLC0415
+    import pathlib
 
     path = pathlib.Path(source)
     if made_of not in {0, crc_of_sources(path.parents[name.count(".") - 1])}:
@@ -113,7 +113,7 @@ def compiled_from(package: pathlib.Path) -> list[pathlib.Path]:
 def crc_of_sources(package: pathlib.Path) -> int:
     """Return the CRC-32 of all sources of the package's compiled modules. They use each other's internals, so they share one."""
     # Imported where the sources are: a wheel has none.
-    import zlib  # noqa: PLC0415
+    import zlib
 
     crc = 0
     for source in (*compiled_from(package), *sorted(package.rglob("*.pxd"))):

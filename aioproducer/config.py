@@ -316,7 +316,7 @@ class ProducerConfig(SecureOptions):
         for name, one in OPTIONS.items():
             object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
         if scheme is not None or is_secured:
-            from aioproducer.secure_conflicts import settle_security  # noqa: PLC0415
+            from aioproducer.secure_conflicts import settle_security
 
             settle_security(self, scheme)
         self._give_way()
@@ -465,8 +465,8 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: a value is bad, an `AIOPRODUCER_` name is unknown (the text has the nearest), or two names mean the same option.
         """
-        from aioproducer.environment_options import environment_options  # noqa: PLC0415
-        from aioproducer.option_names import options_of  # noqa: PLC0415
+        from aioproducer.environment_options import environment_options
+        from aioproducer.option_names import options_of
 
         options = environment_options(prefix, OPTIONS, environ)
         # No frame of this package holds the secrets of the environment.
@@ -481,7 +481,7 @@ class ProducerConfig(SecureOptions):
             ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
                 names mean the same option.
         """
-        from aioproducer.option_names import options_of  # noqa: PLC0415
+        from aioproducer.option_names import options_of
 
         # No frame of this package holds the secrets of the user's mapping.
         mapping = dict(mapping)
@@ -507,7 +507,7 @@ def _hide_secrets(options: dict[str, Any]) -> None:
     if options.keys() <= OPTIONS.keys():
         hide(options, _SHOWN.__contains__)
         return
-    from aioproducer.option_names import hide_secrets  # noqa: PLC0415
+    from aioproducer.option_names import hide_secrets
 
     hide_secrets(options, OPTIONS)
 
@@ -516,7 +516,7 @@ def _by_field(options: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that keyword arguments set, by any of their names."""
     if options.keys() <= OPTIONS.keys():
         return options
-    from aioproducer.option_names import keyword_options  # noqa: PLC0415
+    from aioproducer.option_names import keyword_options
 
     return keyword_options(options, OPTIONS)
 

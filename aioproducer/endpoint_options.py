@@ -31,12 +31,12 @@ _GRANTS: Final = {
 def _url(name: str, value: Any) -> str | None:
     # Only a config with a path or a URL imports the code that reads them.
     if isinstance(value, os.PathLike):
-        from pathlib import Path  # noqa: PLC0415
+        from pathlib import Path
 
         value = Path(value).absolute().as_uri()
     text = read_text(name, value)
     if text is not None:
-        from aioproducer.endpoint_urls import check_endpoint  # noqa: PLC0415
+        from aioproducer.endpoint_urls import check_endpoint
 
         text = text.strip()
         check_endpoint(name, text)

@@ -26,7 +26,7 @@ class GuardedLog(logging.LoggerAdapter[logging.Logger]):
         try:
             # The caller is the one before this method.
             self.logger.log(level, msg, *args, stacklevel=2, **kwargs)
-        except Exception:  # noqa: BLE001  (the application's own code)
+        except Exception:
             if logging.raiseExceptions and sys.stderr is not None:
                 with contextlib.suppress(Exception):
                     traceback.print_exc()

@@ -29,8 +29,8 @@ _MODULES: Final = {
 }
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _USERNAME: Final = "username"
-_PASSWORD: Final = "password"  # noqa: S105  (the option's name)
-_TOKEN_AUTH: Final = "tokenauth"  # noqa: S105  (the option's name)
+_PASSWORD: Final = "password"
+_TOKEN_AUTH: Final = "tokenauth"
 # Of OAUTHBEARER: what is an option here, by its name here, and whether it is a secret; and the beginning of the names of SASL extensions.
 _BEARER: Final = {
     "clientId": ("sasl_oauthbearer_client_credentials_client_id", False),

@@ -210,9 +210,7 @@ def java() -> Path:
 @functools.lru_cache(maxsize=8)
 def _java_version(path: str, _changed_at: int) -> int:
     try:
-        answer = subprocess.run(  # noqa: S603  the java that the user's environment names
-            [path, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
-        )
+        answer = subprocess.run([path, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissing(f"{path} cannot be run: {error}. {_INSTALL_JAVA}") from error
     # Java prints its version to stderr, after the output that JAVA_TOOL_OPTIONS causes.
@@ -339,7 +337,7 @@ def _mirror() -> str | None:
         return repository
     settings = Path.home() / ".m2" / "settings.xml"
     try:
-        root = ET.parse(settings).getroot()  # noqa: S314  the user's own file, which Maven trusts as well
+        root = ET.parse(settings).getroot()
     except FileNotFoundError:
         return None
     except (ET.ParseError, OSError) as error:
@@ -405,9 +403,7 @@ def _run(command: Sequence[str], folder: Path, stop: threading.Event | None) -> 
     log = folder / "output.txt"
     with log.open("wb") as output:
         # A session of its own, because mvn is a script, and its Java process must end with it.
-        process = subprocess.Popen(  # noqa: S603  mvn and java, as PATH has them
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             ended = _wait(process, stop)
         finally:

@@ -26,7 +26,7 @@ else:
                 raise TypeError(
                     f"{name}: a named tuple has one base, defaults for its last fields alone, and no method that uses `super()`"
                 )
-            made = namedtuple(name, fields, defaults=[body[field] for field in fields if field in body], module=body["__module__"])  # noqa: PYI024
+            made = namedtuple(name, fields, defaults=[body[field] for field in fields if field in body], module=body["__module__"])
             made.__new__.__annotations__ = {**fields, "return": name}
             for key, value in body.items():
                 if key not in fields and key != "__module__":

@@ -35,7 +35,7 @@ def is_number(value: Any) -> bool:
     if isinstance(value, (int, float)):
         return not isinstance(value, bool)
     # Imported for other types.
-    from numbers import Number  # noqa: PLC0415
+    from numbers import Number
 
     return isinstance(value, Number) and not isinstance(value, complex)
 

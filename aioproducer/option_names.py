@@ -323,7 +323,7 @@ def _place_partitioner(options: dict[str, Any]) -> None:
 def why_not(name: str) -> str | None:
     """Return why an option of Java or librdkafka is not supported, by any spelling of its name; None: it is no option of theirs."""
     # Imported for errors alone.
-    from fnmatch import fnmatchcase  # noqa: PLC0415
+    from fnmatch import fnmatchcase
 
     spellings = (name, name.replace("_", "."))
     rows = (why for why, patterns in NOT_HERE if any(fnmatchcase(one, pattern) for one in spellings for pattern in patterns))
@@ -335,7 +335,7 @@ def say_unknown(name: Any, table: Mapping[str, Option], *, dotted: bool) -> str:
     if not isinstance(name, str):
         return f"an option's name is a string, not {type(name).__name__}"
     # Imported for errors alone.
-    import difflib  # noqa: PLC0415
+    import difflib
 
     why = why_not(name)
     if why is not None:

@@ -29,7 +29,7 @@ class RoundRobinPartitioner:
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:  # noqa: ARG002
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
         """Return the next partition (an `interfaces.Partitioner`)."""
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + 1

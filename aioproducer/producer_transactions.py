@@ -44,7 +44,7 @@ class TransactionCalls(RunsTransactions):
                 `commit_transaction`.
         """
         # Most producers have no transactions.
-        from aioproducer.engine.transactions.context import TransactionScope  # noqa: PLC0415
+        from aioproducer.engine.transactions.context import TransactionScope
 
         return TransactionScope(lambda: self._running_engine().transaction_manager, self.config.max_block_ms / 1000)
 
@@ -187,7 +187,7 @@ class TransactionCalls(RunsTransactions):
         Cancellation: nothing goes on.
         """
         # Most producers have no transactions.
-        from aioproducer.engine.transactions.committed_offsets import committed_offset  # noqa: PLC0415
+        from aioproducer.engine.transactions.committed_offsets import committed_offset
 
         engine = self._running_engine()
         transaction_manager = engine.transaction_manager

@@ -103,7 +103,7 @@ class Secret:
         if match is None or match["provider"] == "env":
             return None
         # Only a config with a reference imports the code that reads it.
-        from aioproducer.secret_references import file_of  # noqa: PLC0415
+        from aioproducer.secret_references import file_of
 
         return file_of(match["provider"], match["place"])
 
@@ -131,7 +131,7 @@ class Secret:
         if self.reference is not None or other.reference is not None:
             return self.reference == other.reference
         # It loads OpenSSL's hashes, and secrets are rarely compared.
-        import hmac  # noqa: PLC0415
+        import hmac
 
         return hmac.compare_digest(self._read().encode("utf-8", "surrogatepass"), other._read().encode("utf-8", "surrogatepass"))
 
@@ -160,7 +160,7 @@ class Secret:
 
 def _resolve(provider: str, place: str) -> str:
     # Only a config with a reference imports the code that reads it.
-    from aioproducer.secret_references import resolve  # noqa: PLC0415
+    from aioproducer.secret_references import resolve
 
     return resolve(provider, place)
 

@@ -77,7 +77,7 @@ def _jaas(written: str, value: Any, mechanism: str) -> list[Given]:
     if not isinstance(value, Secret):
         raise ConfigError(f"{written} must be a string, not {value.type_name if isinstance(value, NotText) else type(value).__name__}")
     # Few configs have a JAAS text.
-    from aioproducer.jaas import read_jaas  # noqa: PLC0415
+    from aioproducer.jaas import read_jaas
 
     login = read_jaas(written, value)
     if mechanism and not mechanism.startswith(login.family):

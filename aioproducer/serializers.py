@@ -52,7 +52,7 @@ def string_serializer(value: str) -> bytes:
 def json_serializer(value: object) -> bytes:
     """Return compact UTF-8 JSON of a value. It refuses NaN and infinities, because no JSON reader accepts them."""
     # Imported where it is used, as most producers serialize by other means.
-    import json  # noqa: PLC0415
+    import json
 
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 

@@ -48,7 +48,7 @@ def timestamp_of(name: str, value: Any, where: str = "") -> int:
 
 def _milliseconds_of(moment: datetime) -> int:
     # pandas.NaT is a datetime, and not equal to itself.
-    if moment != moment:  # noqa: PLR0124
+    if moment != moment:
         raise _NotATime("a missing time is none. Leave the record out, or give a time")
     try:
         offset = moment.utcoffset()

@@ -20,7 +20,7 @@ OF_ENDPOINTS: Final = ("https_ca_",)
 _URL: Final = "sasl_oauthbearer_token_endpoint_url"
 _RETRIEVER: Final = "sasl_oauthbearer_jwt_retriever_class"
 _ID: Final = "sasl_oauthbearer_client_credentials_client_id"
-_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"  # noqa: S105  (the option's name)
+_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
 _URLENCODE: Final = "sasl_oauthbearer_header_urlencode"
 _DEFAULT: Final = "DefaultJwtRetriever"
 _SCOPE: Final = "sasl_oauthbearer_scope"
@@ -91,7 +91,7 @@ def check_endpoint_options(config: EndpointOptions, given: Collection[str]) -> N
         if first in given and second in given:
             raise ConfigError(f"{first} and {second} are both given: keep one")
     # Only token endpoints have URLs.
-    from aioproducer.endpoint_urls import file_of  # noqa: PLC0415
+    from aioproducer.endpoint_urls import file_of
 
     _check_way(_way(config, given, is_file=file_of(url) is not None), given)
     _check_values(config, given, url)

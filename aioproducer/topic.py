@@ -66,7 +66,7 @@ class Topic(Generic[K, V]):
             MetadataTimeout: also if a serializer was not prepared within `max_block_ms`.
         Cancellation: while `send` waits, the record is not queued.
         """
-        fast_path = self._producer._fast_path  # noqa: SLF001
+        fast_path = self._producer._fast_path
         delivery = fast_path.append_encoded(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
         if delivery is None:
             delivery = await fast_path.slowly(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
@@ -87,7 +87,7 @@ class Topic(Generic[K, V]):
             The errors of `send`: the record was not queued.
         Cancellation: while `send` waits, the record is not queued. After that the record is sent all the same.
         """
-        fast_path = self._producer._fast_path  # noqa: SLF001
+        fast_path = self._producer._fast_path
         delivery = fast_path.append_encoded(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
         if delivery is None:
             delivery = await fast_path.slowly(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
@@ -108,7 +108,7 @@ class Topic(Generic[K, V]):
                 requests metadata and prepares serializers: try again later, or `await topic.ready()` once before.
             The other errors of `send`. After each of them, and after WouldBlock, the record was not queued.
         """
-        fast_path = self._producer._fast_path  # noqa: SLF001
+        fast_path = self._producer._fast_path
         delivery = fast_path.append_encoded(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
         return delivery if delivery is not None else fast_path.now(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
 
@@ -120,7 +120,7 @@ class Topic(Generic[K, V]):
             `Deliveries.of(error)` returns their deliveries.
         Cancellation: the same, with CancelledError.
         """
-        engine = self._producer._running_engine()  # noqa: SLF001
+        engine = self._producer._running_engine()
         return await engine.send_many(self.name, records, partial(_send, self), self._encoding)
 
     async def partitions(self) -> set[int]:
@@ -129,7 +129,7 @@ class Topic(Generic[K, V]):
         Raises:
             MetadataTimeout, BrokerError: as `send`.
         """
-        return set(range(await self._producer._running_engine().parts.accumulator.partitions(self.name)))  # noqa: SLF001
+        return set(range(await self._producer._running_engine().parts.accumulator.partitions(self.name)))
 
     async def ready(self) -> None:
         """Wait until the topic is known and its serializers are prepared, at most `max_block_ms` for each. Later sends wait for neither.
@@ -139,7 +139,7 @@ class Topic(Generic[K, V]):
             MetadataTimeout, BrokerError: as `send`.
         Cancellation: a preparation that has begun goes on.
         """
-        await self._producer._running_engine().parts.accumulator.ready(self.name, self._encoding)  # noqa: SLF001
+        await self._producer._running_engine().parts.accumulator.ready(self.name, self._encoding)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r}>"

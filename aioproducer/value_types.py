@@ -113,7 +113,7 @@ def _by_serializer(value: Any) -> bytes:
 
 
 def _msgspec_serializer() -> Callable[[Any], bytes]:
-    import msgspec  # noqa: PLC0415  (a program that has no Struct needs no msgspec)
+    import msgspec
 
     encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
     return encode
@@ -124,7 +124,7 @@ def _dataclass_json(value: Any) -> bytes:
 
 
 def _json(value: object) -> bytes:
-    import json  # noqa: PLC0415  (as below)
+    import json
 
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
 
@@ -132,9 +132,9 @@ def _json(value: object) -> bytes:
 def _plain(value: object) -> object:
     """Return what JSON has in place of a value of a common type."""
     # Most programs have none of these in their values, and should not pay for their import.
-    from decimal import Decimal  # noqa: PLC0415
-    from pathlib import PurePath  # noqa: PLC0415
-    from uuid import UUID  # noqa: PLC0415
+    from decimal import Decimal
+    from pathlib import PurePath
+    from uuid import UUID
 
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()

@@ -72,7 +72,7 @@ class Invoicing(ConsumerRebalanceListener):
             print(f"aborted: {error}")
             await consumer.seek_to_committed()
 
-    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:  # noqa: ARG002  (aiokafka's)
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         """Wait until our transaction has ended, as other consumers may read these partitions after this call."""
         async with self._turn:
             pass
@@ -86,7 +86,7 @@ def group_of(consumer: Any) -> ConsumerGroupMetadata:
 
     With them the group refuses the offsets of a consumer that is no longer a member.
     """
-    coordinator = consumer._coordinator  # noqa: SLF001
+    coordinator = consumer._coordinator
     return ConsumerGroupMetadata(GROUP, coordinator.generation, coordinator.member_id)
 
 

@@ -20,7 +20,7 @@ async def main() -> None:
     """Send records for longer than a token lives, then try a wrong secret."""
     # the refusals below are warnings in the log, too
     logging.basicConfig(level=logging.ERROR)
-    os.environ["ORDERS_CLIENT_SECRET"] = "canary-orders"  # noqa: S105  (in production, the environment has it)
+    os.environ["ORDERS_CLIENT_SECRET"] = "canary-orders"
     with TokenServer({"orders-service": "canary-orders"}, lifetime=2) as endpoint:
         listener = ListenerSecurity("SASL_SSL", tokens=ListenerTokens(unsecured=False, verify=endpoint.verify))
         async with FakeCluster(security=listener) as cluster:
@@ -34,7 +34,7 @@ async def main() -> None:
                 "sasl_oauthbearer_client_credentials_client_id": "orders-service",
                 "sasl_oauthbearer_scope": "kafka",
             }
-            secret = "${env:ORDERS_CLIENT_SECRET}"  # noqa: S105  (a reference)
+            secret = "${env:ORDERS_CLIENT_SECRET}"
             async with Producer(**options, sasl_oauthbearer_client_credentials_client_secret=secret) as producer:
                 for number in range(25):
                     await producer.send_and_wait("orders", f"order {number}".encode())
@@ -42,7 +42,7 @@ async def main() -> None:
             users = {f"{login.principal}" for login in cluster.security.authentications}
             print(f"{len(cluster.values('orders'))} orders of {', '.join(users)}, tokens refreshed: {len(endpoint.requests) > 1}")
             try:
-                async with Producer(**options, sasl_oauthbearer_client_credentials_client_secret="canary-wrong"):  # noqa: S106
+                async with Producer(**options, sasl_oauthbearer_client_credentials_client_secret="canary-wrong"):
                     pass
             except BootstrapFailed as error:
                 print(f"refused: {error}")

@@ -89,7 +89,7 @@ class Watch:
         """Await it, and look at its result or its error."""
         try:
             given = await awaitable
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.look(error)
             return None
         self.look(given)
@@ -129,7 +129,7 @@ async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
         batch = producer.create_batch("orders", 0)
         watch.look(batch, batch.append(**record))
         awaited.append(await watch.run(producer.send_batch(batch)))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         watch.look(error)
     tasks = [asyncio.create_task(producer.send("orders", **record), name="send") for _ in range(20)]
     await asyncio.sleep(0)

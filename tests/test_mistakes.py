@@ -65,7 +65,7 @@ async def elsewhere(act: Callable[[], Awaitable[object]]) -> None:
     def thread() -> None:
         try:
             asyncio.run(there())
-        except BaseException as caught:  # noqa: BLE001
+        except BaseException as caught:
             error.append(caught)
 
     worker = threading.Thread(target=thread)

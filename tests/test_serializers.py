@@ -176,7 +176,7 @@ def test_a_lambda_that_gives_a_coroutine() -> None:
         return b""
 
     with pytest.raises(SerializationError, match="gave coroutine for 'orders', not bytes: await in your code, before `send`"):
-        given(lambda value: later(value), "v")  # noqa: PLW0108  (a coroutine function itself is refused)
+        given(lambda value: later(value), "v")
 
 
 def test_an_interrupt_is_not_swallowed() -> None:

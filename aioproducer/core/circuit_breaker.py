@@ -121,7 +121,7 @@ class FailureRateCircuitBreaker:
         """Set the manager that mutes partitions."""
         self._manager = manager
 
-    def on_send(self, context: ProducerStatusContext) -> bool:  # noqa: ARG002  (KIP-693's signature)
+    def on_send(self, context: ProducerStatusContext) -> bool:
         """Return True: this breaker holds batches back only by muting."""
         return True
 

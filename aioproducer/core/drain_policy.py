@@ -220,11 +220,11 @@ def _full_batches(state: DrainState) -> Fill:
     return Fill.CLOSED if is_recent and _waits_for_partial(state) else Fill.PARTIAL
 
 
-def _scheduled_drain(is_in_scheduled_burst: bool) -> Fill:  # noqa: FBT001  (the table calls it)
+def _scheduled_drain(is_in_scheduled_burst: bool) -> Fill:
     return Fill.NEVER if is_in_scheduled_burst else Fill.PARTIAL
 
 
-def _next_iteration(_is_in_scheduled_burst: bool) -> Fill:  # noqa: FBT001  (the table calls it)
+def _next_iteration(_is_in_scheduled_burst: bool) -> Fill:
     return Fill.FULL
 
 

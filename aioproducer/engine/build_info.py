@@ -65,7 +65,7 @@ def _in_full(reason: str) -> str:
 
 def _installed() -> str:
     # imported here: it takes tens of milliseconds
-    from importlib import metadata  # noqa: PLC0415  see above
+    from importlib import metadata
 
     try:
         installed = metadata.distribution("aioproducer")

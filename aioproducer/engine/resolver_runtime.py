@@ -47,10 +47,10 @@ class _NoTopics:
     def topics(self) -> Iterable[str]:
         return ()
 
-    def is_needed(self, topic: str) -> bool:  # noqa: ARG002  (of a protocol)
+    def is_needed(self, topic: str) -> bool:
         return False
 
-    def on_topic(self, topic: TopicView) -> Steps[None]:  # noqa: ARG002  (of a protocol)
+    def on_topic(self, topic: TopicView) -> Steps[None]:
         yield from ()
 
     def on_leader(self, topic: TopicView, partition: int) -> None:

@@ -243,6 +243,6 @@ class Runtime:
 
 def _columns_class() -> type[SendColumns]:
     """Return the class that sends columns; its modules are imported for a program that has some."""
-    from aioproducer.engine.append.send_columns import SendColumns  # noqa: PLC0415
+    from aioproducer.engine.append.send_columns import SendColumns
 
     return SendColumns

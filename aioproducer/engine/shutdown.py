@@ -165,7 +165,7 @@ class Shutdown:
         for end in ends:
             try:
                 end()
-            except Exception as error:  # noqa: BLE001  (after a bug, whatever can still be ended is)
+            except Exception as error:
                 _log.error("A bug: a part of the producer could not be ended: %r", error, exc_info=error)
 
     # After a bug

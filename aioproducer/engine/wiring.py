@@ -282,7 +282,7 @@ def _transactional_accumulator(gate: TransactionGate) -> Callable[..., RecordAcc
 
 def _partition_quota(pool: BufferPool, partition_queues: PartitionQueues) -> PartitionQuota:
     """Return the quota of the memory that a partition may hold, so that one that fails does not take all."""
-    from aioproducer.engine.memory.partition_quota import PartitionQuota  # noqa: PLC0415
+    from aioproducer.engine.memory.partition_quota import PartitionQuota
 
     return PartitionQuota(pool, partition_queues)
 
@@ -296,7 +296,7 @@ def _circuit_break_manager(
     schedule_drain: Callable[[], None],
 ) -> ProducerCircuitBreakManager:
     """Return what mutes partitions that fail."""
-    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager  # noqa: PLC0415
+    from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
 
     return ProducerCircuitBreakManager(context, partition_queues, cluster, admission, watch, schedule_drain)
 
@@ -312,8 +312,8 @@ def _transactions(
     flushes: Flushes,
 ) -> tuple[TransactionManager, CoordinatorCalls]:
     """Return what runs the transactions, and what asks coordinators on behalf of single calls."""
-    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls  # noqa: PLC0415
-    from aioproducer.engine.transactions.transaction_manager import TransactionManager  # noqa: PLC0415
+    from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
+    from aioproducer.engine.transactions.transaction_manager import TransactionManager
 
     manager = TransactionManager(context, gate, cluster, partition_queues, admission, sender, updater, flushes)
     return manager, CoordinatorCalls(context, cluster, updater.add_coordinator)
@@ -321,8 +321,8 @@ def _transactions(
 
 def _transaction_gate(config: ProducerConfig, guard: GuardedLoop, fast_path: FastPath, cluster: Cluster) -> TransactionGate:
     """Return what holds back the records of a producer with transactions."""
-    from aioproducer.engine.transactions.transaction_gate import TransactionGate  # noqa: PLC0415
-    from aioproducer.engine.transactions.transaction_manager import FEATURE  # noqa: PLC0415
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
+    from aioproducer.engine.transactions.transaction_manager import FEATURE
 
     return TransactionGate(config, guard, fast_path, partial(cluster.feature, FEATURE))
 
@@ -356,7 +356,7 @@ def _failed_batches(context: EngineContext, pool: BufferPool) -> FailedBatches |
     """Return what hands the records of failed batches to `on_failed`; None: the user has none."""
     if context.config.on_failed is None:
         return None
-    from aioproducer.engine.sender.failed_batches import FailedBatches  # noqa: PLC0415
+    from aioproducer.engine.sender.failed_batches import FailedBatches
 
     return FailedBatches(context, pool)
 

@@ -69,7 +69,7 @@ class Sensor:
             self._turn(now)
         self._sum += value
         self._count += 1
-        if value > self._max:  # noqa: PLR1730  (a call would be half of the cost)
+        if value > self._max:
             self._max = value
 
     def record_all(self, now: float, values: Sequence[float]) -> None:
@@ -78,7 +78,7 @@ class Sensor:
             self._turn(now)
         self._sum += sum(values)
         self._count += len(values)
-        self._max = max(self._max, max(values))  # noqa: PLW3301  (to unpack them would cost as much as the rest)
+        self._max = max(self._max, max(values))
 
     @property
     def total(self) -> float:

@@ -309,7 +309,7 @@ class BrokerConnection:
             return
         try:
             await security.sasl.authenticate(connection, self._settings.request_timeout)
-        except Exception as error:  # noqa: BLE001  (as in an attempt)
+        except Exception as error:
             # A lost connection has an error of its own, which may have come first.
             explained = _explained(error, self._broker)
             self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=True)

@@ -27,7 +27,7 @@ __all__ = ["Assertion", "AssertionClaims", "AssertionFile", "SignedAssertion"]
 
 _KEY_FILE: Final = "sasl_oauthbearer_assertion_private_key_file"
 _KEY_PEM: Final = "sasl_oauthbearer_assertion_private_key_pem"
-_PASSPHRASE: Final = "sasl_oauthbearer_assertion_private_key_passphrase"  # noqa: S105  (the option's name)
+_PASSPHRASE: Final = "sasl_oauthbearer_assertion_private_key_passphrase"
 _TEMPLATE: Final = "sasl_oauthbearer_assertion_template_file"
 _FILE: Final = "sasl_oauthbearer_assertion_file"
 _MAX_FILE_BYTES: Final = 1 << 20
@@ -165,7 +165,7 @@ class SignedAssertion:
     def _signature(self, unsigned: bytes) -> bytes | str:
         """Return the signature, or why there is none."""
         # an extra
-        from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
         where = _KEY_PEM if self._key_file is None else f"{_KEY_FILE}={self._key_file}"
         try:
@@ -173,7 +173,7 @@ class SignedAssertion:
         except ConfigError as error:
             return str(error)
         # cryptography's errors may quote what they read
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             return f"{where} {self._fault(error)}"
         if self._algorithm == "RS256" and isinstance(key, rsa.RSAPrivateKey):
             return _rs256(key, unsigned)
@@ -190,15 +190,15 @@ class SignedAssertion:
         return "is no private key in PEM" + ("" if self._passphrase is None else f", or {_PASSPHRASE} is not its passphrase")
 
     def _key(self) -> Any:
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         pem = self._key_pem.reveal() if self._key_pem is not None else _read(_KEY_FILE, self._key_file or "")
         return load_pem_private_key(pem.encode(), None if self._passphrase is None else self._passphrase.reveal().encode())
 
 
 def _rs256(key: Any, unsigned: bytes) -> bytes:
-    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import padding  # noqa: PLC0415
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import padding
 
     signature: bytes = key.sign(unsigned, padding.PKCS1v15(), hashes.SHA256())
     return signature
@@ -206,9 +206,9 @@ def _rs256(key: Any, unsigned: bytes) -> bytes:
 
 def _es256(key: Any, unsigned: bytes) -> bytes:
     """Return r and s, each of 32 bytes (RFC 7518, 3.4)."""
-    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature  # noqa: PLC0415
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
     return b"".join(part.to_bytes(_ES256_BYTES, "big") for part in decode_dss_signature(key.sign(unsigned, ec.ECDSA(hashes.SHA256()))))
 

@@ -419,7 +419,7 @@ class Connection:
         # the answer's body does not decode, and the rest of its content is lost with the connection
         except ProtocolError as error:
             self.abort(error)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self._loop.call_exception_handler({"message": f"A bug: an answer of {self.where} could not be taken in", "exception": error})
 
     def _on_timeout(self, request: InFlightRequest) -> None:

@@ -190,8 +190,8 @@ class ConnectionSetup:
             await self._call_dialer(address, connection)
             return
         # PLAINTEXT loads nothing of TLS
-        from aioproducer.net.tls import TlsStream  # noqa: PLC0415
-        from aioproducer.net.tls_errors import in_handshake, no_name  # noqa: PLC0415
+        from aioproducer.net.tls import TlsStream
+        from aioproducer.net.tls_errors import in_handshake, no_name
 
         name = self._name_of(address)
         if not name:
@@ -214,7 +214,7 @@ class ConnectionSetup:
 
     def _name_of(self, address: str) -> str:
         """Return the name that the broker's certificate must have: that of the cluster, or of the bootstrap address as it is dialled."""
-        from aioproducer.net.tls import server_name  # noqa: PLC0415
+        from aioproducer.net.tls import server_name
 
         is_canonical = self._settings.canonical_bootstrap and self._broker.node_id < 0
         return server_name(address if is_canonical else self._broker.host)
@@ -248,7 +248,7 @@ class ConnectionSetup:
 
     def _told_after_handshake(self, error: ConnectionLost, address: str, tls: TlsContexts) -> TransportError | None:
         """Return the error of TLS because of which a connection ended after its handshake; None: it ended by another one."""
-        from aioproducer.net.tls_errors import after_handshake  # noqa: PLC0415
+        from aioproducer.net.tls_errors import after_handshake
 
         return after_handshake(error.__cause__, self._name_of(address), tls)
 

@@ -54,7 +54,7 @@ def _outcome(function: Callable[[], T]) -> tuple[list[T], BaseException | None]:
     """Return the result in a list, and the error: asyncio's debug mode logs arguments, and a list of a Secret shows none."""
     try:
         return [function()], None
-    except BaseException as error:  # noqa: BLE001  (it is raised by the caller)
+    except BaseException as error:
         return [], error
 
 

@@ -54,7 +54,7 @@ class InFlightRequests:
     def __init__(self, limit: int) -> None:
         self.requests: deque[InFlightRequest] = deque()
         # `Producer` imports anyio when the first one is made, so that the import of `Producer` stays light.
-        from anyio import Semaphore  # noqa: PLC0415
+        from anyio import Semaphore
 
         self._slots: Semaphore = Semaphore(limit, max_value=limit)
 

@@ -42,8 +42,8 @@ def read_pkcs12(option: str, path: str, password: Secret | None) -> KeyStore:
     """
     try:
         # an extra; its import takes 60 ms
-        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-        from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
     except ModuleNotFoundError:
         raise ConfigError(
             f"{option}={path} is a PKCS12 store, which cryptography reads: pip install 'aioproducer[crypto]', or convert it: "
@@ -55,7 +55,7 @@ def read_pkcs12(option: str, path: str, password: Secret | None) -> KeyStore:
     # it raises a ValueError for a wrong password, and for a file that is no PKCS12; UnsupportedAlgorithm is an Exception of its own
     except ConfigError:
         raise
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         _refuse_store(option, path, password, error)
     pem = serialization.Encoding.PEM
     key = b""

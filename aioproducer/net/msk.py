@@ -80,11 +80,11 @@ class MskTokens:
         try:
             text, ends_ms = self._sign()
             return Token(Secret(text), ends_ms / 1000, "")
-        except Exception as error:  # noqa: BLE001  (its text may hold a credential)
+        except Exception as error:
             return _meaning(error)
 
     def _sign(self) -> tuple[str, int]:
-        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer  # noqa: N813, PLC0415  (an extra, whose import takes 0.3 s)
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
 
         signed: Any
         if self._role_arn is not None:
@@ -103,8 +103,8 @@ def _role(region: str, arn: str, session_name: str) -> Any:
 
     The signer has a function for that, which asks the STS of us-east-1: it knows no role of China, and needs AWS_REGION elsewhere.
     """
-    from botocore.credentials import CredentialProvider, Credentials  # noqa: PLC0415  (what the extra brings)
-    from botocore.session import Session  # noqa: PLC0415
+    from botocore.credentials import CredentialProvider, Credentials
+    from botocore.session import Session
 
     class AssumedRole(CredentialProvider):  # type: ignore[misc]
         def load(self) -> Any:

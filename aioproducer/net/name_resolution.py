@@ -218,7 +218,7 @@ class NameLookups:
         result, error = None, None
         try:
             result = lookup.function()
-        except BaseException as raised:  # noqa: BLE001  (it is raised by the callers)
+        except BaseException as raised:
             error = raised
         with self._changed:
             self._forget(lookup)
@@ -231,7 +231,7 @@ _lookups = NameLookups()
 
 def _begin_anew() -> None:
     """Replace the look-ups in a forked child, which has none of the parent's threads; one of them may have held the lock."""
-    global _lookups  # noqa: PLW0603
+    global _lookups
     _lookups = NameLookups()
 
 

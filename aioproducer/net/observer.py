@@ -27,7 +27,7 @@ class Traffic:
 class Observer:
     """Is notified of the events of connections. This class ignores them."""
 
-    def traffic(self, node_id: int) -> Traffic:  # noqa: ARG002
+    def traffic(self, node_id: int) -> Traffic:
         """Return the `Traffic` for the requests of that broker."""
         return NO_TRAFFIC
 

@@ -87,7 +87,7 @@ def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock:
 
 def _kerberos(config: ProducerConfig) -> Kerberos:
     """Return what makes the mechanism of each connection. Its modules are loaded only here."""
-    from aioproducer.net.kerberos import Kerberos, KerberosSettings  # noqa: PLC0415
+    from aioproducer.net.kerberos import Kerberos, KerberosSettings
 
     return Kerberos(KerberosSettings(*(getattr(config, f"sasl_kerberos_{name}") for name in KerberosSettings._fields)))
 

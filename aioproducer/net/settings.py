@@ -89,6 +89,6 @@ def _security(config: ProducerConfig, chance: Callable[[], float], wall_clock: C
     if config.security_protocol == "PLAINTEXT":
         return None
     # PLAINTEXT loads nothing of TLS and SASL
-    from aioproducer.net.security import security_of  # noqa: PLC0415
+    from aioproducer.net.security import security_of
 
     return security_of(config, chance, wall_clock)

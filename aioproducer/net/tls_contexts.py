@@ -169,7 +169,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         return _make(settings)
     except ConfigError as error:
         reason = str(error)
-    except Exception as error:  # noqa: BLE001  (its text may hold what was read)
+    except Exception as error:
         reason = f"the TLS options cannot be used: {type(error).__name__}"
     # raised here, the error has no frame with a key or password among its locals, and no other error as its context
     raise ConfigError(reason)

@@ -253,7 +253,7 @@ class TokenKeeper:
         except ConfigError as error:
             text = f"it cannot be read: {error}"
         # asyncio.CancelledError is none: it ends the task
-        except Exception as error:  # noqa: BLE001  (whatever a source raises, its text may have the token)
+        except Exception as error:
             text = f"it raised {type(error).__name__}"
         else:
             return self._kept_of(token)

@@ -158,7 +158,7 @@ def _called(function: Callable[[], Any], extensions: Any) -> Token | str:
         if inspect.isawaitable(given):
             return _not_awaited(given)
         return _read(given, extensions() if extensions is not None else {})
-    except BaseException as error:  # noqa: BLE001  (in a thread that is the source's alone)
+    except BaseException as error:
         return f"raised {type(error).__name__}"
 
 
@@ -171,7 +171,7 @@ async def _awaited(function: Callable[[], Any], extensions: Any) -> Token | str:
         if is_cancelled():
             raise
         return f"raised {type(error).__name__}"
-    except Exception as error:  # noqa: BLE001  (a user's function may raise anything)
+    except Exception as error:
         return f"raised {type(error).__name__}"
 
 

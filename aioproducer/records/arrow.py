@@ -193,7 +193,7 @@ class _Column:
         """
         try:
             return ask()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             raise UsageError(
                 f"{self._name}: pyarrow cannot {what} ({type(error).__name__}): the array is damaged, or turn it yourself"
             ) from None
@@ -218,14 +218,14 @@ def _exported(name: str, given: Any, kind: str) -> ExportedColumn | None:
     is_foreign = hasattr(given, "__arrow_c_array__") and not hasattr(given, "__arrow_c_stream__")
     if not is_foreign or isinstance(given, getattr(sys.modules.get("pyarrow"), "Array", ())):
         return None
-    from aioproducer.records.arrow_c_data import exported_column  # noqa: PLC0415  (ctypes is slow to import)
+    from aioproducer.records.arrow_c_data import exported_column
 
     return exported_column(name, given, kind)
 
 
 def _pyarrow(name: str, given: Any) -> Any:
     try:
-        import pyarrow as pa  # noqa: PLC0415  (an extra, and slow to import)
+        import pyarrow as pa
     except ImportError as error:
         kind = type(given).__name__
         raise UsageError(f"{name}: a {kind} needs pyarrow: pip install 'aioproducer[arrow]', or use send_many") from error
@@ -243,7 +243,7 @@ def _chunked(pa: Any, name: str, given: Any) -> Any:
             return pa.chunked_array(given)
         if any(hasattr(given, door) for door in _DOORS):
             return pa.chunked_array([pa.array(given)])
-    except Exception as error:  # noqa: BLE001  (as above, or another library's)
+    except Exception as error:
         raise UsageError(f"{name}: pyarrow cannot take a {type(given).__name__} ({type(error).__name__})") from None
     raise UsageError(f"{name} are a pyarrow array, not {type(given).__name__}: make one (`pyarrow.array(...)`), or use send_many")
 

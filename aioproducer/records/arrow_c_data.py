@@ -155,7 +155,7 @@ def exported_column(name: str, given: Any, kind: str) -> ExportedColumn | None:
         return ExportedColumn(name, capsule, form, kind) if _READ[kind](form) and not schema.dictionary else None
     except UsageError:
         raise
-    except Exception as error:  # noqa: BLE001  (it is another library's)
+    except Exception as error:
         raise UsageError(f"{name}: no array can be read from a {type(given).__name__} ({type(error).__name__})") from None
 
 

@@ -68,7 +68,7 @@ def by_crc32c() -> Callable[[Buffer, int], int] | None:
     """Return the function of the package crc32c, which takes tens of milliseconds to import; None: it is not installed."""
     try:
         # The line that the documents name: any module of this name may take its place.
-        from crc32c import crc32c  # noqa: PLC0415
+        from crc32c import crc32c
     except ImportError:
         return None
     return crc32c

@@ -104,8 +104,8 @@ class Message:
                 if message.magic != self.magic or message.compression is not Compression.NONE:
                     raise ProtocolError(f"it wraps a message of magic {message.magic} and codec {message.compression.name.lower()}")
                 if is_checked:
-                    message._check_crc()  # noqa: SLF001  of its own kind
-                records.append(message._record(message.offset, self.timestamp_ms if is_appended else message.timestamp_ms))  # noqa: SLF001
+                    message._check_crc()
+                records.append(message._record(message.offset, self.timestamp_ms if is_appended else message.timestamp_ms))
             return self._rebased(records)
         except ProtocolError as error:
             raise self._wrong(str(error)) from error

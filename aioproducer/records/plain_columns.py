@@ -348,7 +348,7 @@ class _Batch:
         return Encoded(len(deltas), b"".join(self._parts), self._base, self._base + max(deltas), *sizes, _compact_deltas(deltas))
 
 
-def encode(  # noqa: PLR0913, PLR0917  (a call for each window: a tuple of columns would be made anew)
+def encode(
     values: Strings,
     keys: Strings | None,
     moments: Moments | None,

@@ -22,7 +22,7 @@ def spare_modules() -> None:
     Objects that exist now are then freed by their reference counts alone. What is garbage now is collected before. Does nothing unless modules
     were imported since the last call, so that the objects of tasks do not gather.
     """
-    global _modules  # noqa: PLW0603  one for each process
+    global _modules
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if getattr(spec, "name", None) == _DAEMON and len(sys.modules) != _modules:
         _modules = len(sys.modules)

@@ -71,7 +71,7 @@ def _near(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that a name resembles most; None: there is none."""
-    import difflib  # noqa: PLC0415  a mistake is rare, and each process of Spark would import it
+    import difflib
 
     by_lower = {one.lower(): one for one in known}
     found = difflib.get_close_matches(name.lower(), by_lower, 1, 0.6)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from aioproducer.errors import ConfigError
@@ -83,7 +83,7 @@ class IngestReport:
         return self.read == self.parsed + self.bad and self.parsed == self.written + self.duplicates + self.late
 
 
-def ingest(  # noqa: PLR0913  (public: each is a choice of the job)
+def ingest(
     spark: SparkSession,
     *,
     bootstrap_servers: str,

@@ -109,13 +109,13 @@ class QueryMetrics(StreamingQueryListener):
 
     # --- Spark's names
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Begin to show a query. Spark calls it in the thread that starts the query."""
         with self._lock:
             query = self._query(event.id, event.name)
             query.run_id, query.is_running, query.progress = event.runId, True, None
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Take the numbers of a batch. They are parsed in other threads."""
         progress = QueryProgress.of(event.progress)
         with self._lock:
@@ -130,10 +130,10 @@ class QueryMetrics(StreamingQueryListener):
         if self._commits is not None and progress.offset_texts:
             self._commits.put(query.query_id, self._group_of(query), progress)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: the numbers of the last batch are still true."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Show that a query ended. Its gauges are not shown any more."""
         with self._lock:
             query = self._queries.get(str(event.id))
@@ -311,7 +311,7 @@ _TABLE: Final = (
 
 def _family(row: _Row) -> Any:
     # Without Prometheus, the listener only commits offsets.
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     family = CounterMetricFamily if row.is_counter else GaugeMetricFamily
     return family(f"spark_query_{row.name}", row.doc, labels=("query", "query_id", *row.labels))

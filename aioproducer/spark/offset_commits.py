@@ -185,7 +185,7 @@ class OffsetCommits:
                         await self._commit(resolver, pending)
                         pending = await self._next(life)
             # A query never fails because its offsets are not committed.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 self._put_back(pending)
                 self._warn(error)
                 await life.closing(self._retry_after)

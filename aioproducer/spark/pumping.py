@@ -69,7 +69,7 @@ def read_ahead(batches: Iterator[pa.RecordBatch], until: Future[Any]) -> Iterato
             ahead += held[-1].nbytes
     except StopIteration:
         pass
-    except Exception as error:  # noqa: BLE001  of the code that makes the rows
+    except Exception as error:
         failure = error
     return _all(held, failure, batches)
 
@@ -87,7 +87,7 @@ class _Line:
 
     def __init__(self, sender: RowSender) -> None:
         # Not at the top: the processes of the driver import this module, and asyncio is slow to import.
-        from asyncio import Lock  # noqa: PLC0415
+        from asyncio import Lock
 
         self._sender = sender
         self._turn = Lock()

@@ -38,19 +38,19 @@ class AioproducerSink(DataSource):
         """Return the state for a pickle."""
         return {**self.__dict__, "_is_checked": True}
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001  Spark gives it by position
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the writer of a batch.
 
         Raises:
             ConfigError: columns or options are wrong; the text has all problems.
         """
-        from aioproducer.spark.writing import BatchWriter  # noqa: PLC0415  a process that only asks for the name needs none of it
+        from aioproducer.spark.writing import BatchWriter
 
         return BatchWriter(self._checked(schema, overwrite=overwrite, is_stream=False))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802  Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Return the writer of a streaming query; see `writer`."""
-        from aioproducer.spark.writing import StreamWriter  # noqa: PLC0415  as above
+        from aioproducer.spark.writing import StreamWriter
 
         return StreamWriter(self._checked(schema, overwrite=overwrite, is_stream=True))
 
@@ -64,7 +64,7 @@ class AioproducerSink(DataSource):
         return made
 
     def _problems(self, schema: StructType, made: SinkOptions, *, overwrite: bool) -> list[str]:
-        from aioproducer.spark.kafka_options import kafka_problems  # noqa: PLC0415  slow, and not needed to commit
+        from aioproducer.spark.kafka_options import kafka_problems
 
         problems = []
         if overwrite:

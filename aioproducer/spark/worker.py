@@ -214,7 +214,7 @@ _worker: Worker | None = None
 
 def worker() -> Worker:
     """Return the worker of this process, made by the first call in it. Each task calls it once, before its rows."""
-    global _worker  # noqa: PLW0603  one for each process
+    global _worker
     with _lock:
         # Also for later tasks: pyarrow imports pandas at the end of the first one.
         spare_modules()

@@ -83,7 +83,7 @@ class Writer:
             KafkaError: no broker answered, or another error of the producer.
         """
         # Not at the top: the processes of the driver do not need it, and it takes a third of a second.
-        from aioproducer.spark.worker import worker  # noqa: PLC0415
+        from aioproducer.spark.worker import worker
 
         number, where = _this_task()
         if self._options.delivery == EXACTLY_ONCE:
@@ -94,7 +94,7 @@ class Writer:
         return TaskMessage(number, sender.count.rows, sender.count.bytes)
 
     def _send_at_least_once(self, place: Worker, batches: Iterable[pa.RecordBatch], task: int, where: dict[str, int]) -> RowSender:
-        from aioproducer.spark.rows import RowSender  # noqa: PLC0415  as above
+        from aioproducer.spark.rows import RowSender
 
         with place.lent(self._options.kafka) as producer:
             sender = RowSender(producer, self._options.topic, task)
@@ -104,7 +104,7 @@ class Writer:
         return sender
 
     def _write_exactly_once(self, place: Worker, batches: Iterable[pa.RecordBatch], where: dict[str, int]) -> TaskMessage:
-        from aioproducer.spark.exactly_once_writing import write_task  # noqa: PLC0415  as above
+        from aioproducer.spark.exactly_once_writing import write_task
 
         name, batch = self._name_and_batch(TaskContext.get())
         where = {**where, "batch": batch}
@@ -124,14 +124,14 @@ class Writer:
             self.reached("commit", batch=batch)
             self.reached("committed", batch=batch)
             return
-        from aioproducer.spark.exactly_once_writing import commit_messages  # noqa: PLC0415  as above
+        from aioproducer.spark.exactly_once_writing import commit_messages
 
         commit_messages(self._options, batch, reports, lambda step, /, **where: self.reached(step, **where), self.max_ends)
 
     def _abort(self, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
         reports = _reports(messages)
         if _have_rows(reports):
-            from aioproducer.spark.exactly_once_writing import abort_messages  # noqa: PLC0415  as above
+            from aioproducer.spark.exactly_once_writing import abort_messages
 
             abort_messages(self._options, batch, reports, self.max_ends)
 
@@ -144,7 +144,7 @@ def _have_rows(reports: list[TaskReport]) -> bool:
     """Return whether an exactly-once batch has something to commit. With at_least_once there are no reports, and nothing is imported."""
     if not reports:
         return False
-    from aioproducer.spark.decisions import has_rows  # noqa: PLC0415  as above
+    from aioproducer.spark.decisions import has_rows
 
     return has_rows(reports)
 
@@ -195,7 +195,7 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
             )
         return self._options.prefix + query, int(batch)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """End a micro-batch, in a process of the driver, after all its tasks have succeeded.
 
         Raises:
@@ -203,6 +203,6 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
         """
         self._commit(messages, batchId)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """With exactly_once, abort what was not decided. With at_least_once, rows stay written, and the batch is run again."""
         self._abort(messages, batchId)

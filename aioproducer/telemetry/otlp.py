@@ -158,7 +158,7 @@ async def push(exporter: MetricExporter, *producers: Metered, every: float = 60.
         reason = "the exporter says that it failed"
         try:
             is_done = await asyncio.to_thread(export, exporter, *producers, resource=resource)
-        except Exception as error:  # noqa: BLE001  (exporters and networks raise anything)
+        except Exception as error:
             is_done, reason = False, repr(error)
         if not is_done and is_well:
             _log.warning("Metrics could not be exported: %s. It is tried again every %g s.", reason, every)

@@ -103,7 +103,7 @@ class TracingInterceptor(Interceptor):
             span.set_attribute("messaging.message.body.size", metadata.serialized_value_size)
         span.end()
 
-    def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:  # noqa: ARG002
+    def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:
         """End the span of a failed record with its error."""
         span = self._spans.pop(self._written(headers), None)
         if span is None:

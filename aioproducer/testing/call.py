@@ -185,7 +185,7 @@ class Call:
             return
         try:
             returned = rule.handler(self.request, Context(self))
-        except Exception as error:  # noqa: BLE001  a test's own code
+        except Exception as error:
             self._break(error)
             return
         if inspect.isawaitable(returned):
@@ -196,7 +196,7 @@ class Call:
     async def _await(self, returned: Awaitable[Any]) -> None:
         try:
             answer = await returned
-        except Exception as error:  # noqa: BLE001  a test's own code
+        except Exception as error:
             self._task = None
             self._break(error)
             return

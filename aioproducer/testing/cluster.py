@@ -71,7 +71,7 @@ class FakeCluster(Trouble):
         transactions: transaction states by transactional id; `transactions.ids.next` is the next producer id.
     """
 
-    def __init__(  # noqa: PLR0913  (public: each is a trait of the cluster)
+    def __init__(
         self,
         brokers: int = 1,
         *,

@@ -34,7 +34,7 @@ class Trouble:
         self._apis = apis
         self._known_brokers = brokers
 
-    def fail(  # noqa: PLR0913  (public: what fails, where, how often and how)
+    def fail(
         self,
         api: str,
         error: str | int | None = None,

@@ -215,7 +215,7 @@ class ServerCertificates:
             ModuleNotFoundError: the extra `crypto` is not installed.
         """
         # the extra is needed here alone
-        from aioproducer.testing.certificates import CertificateAuthority  # noqa: PLC0415
+        from aioproducer.testing.certificates import CertificateAuthority
 
         root = CertificateAuthority(key_type=security.key_type)
         server: Certificate = root.intermediate().server()

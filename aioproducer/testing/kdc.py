@@ -144,7 +144,7 @@ class Kdc:
         """
         log = (self.folder / "kdc.out").open("ab")
         with log:
-            self._process = subprocess.Popen(  # noqa: S603  (the words are fixed)
+            self._process = subprocess.Popen(
                 guarded([str(_found("krb5kdc")), "-n", "-r", REALM]),
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -212,7 +212,7 @@ class Kdc:
 
     def _run(self, program: str, *words: str) -> None:
         command = [str(_found(program)), *words]
-        done = subprocess.run(  # noqa: S603  (the words are a test's own)
+        done = subprocess.run(
             command, env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=_TOOL_SECONDS, check=False
         )
         # kadmin.local reports some errors of its commands by its text alone

@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _fixture_of_asyncio(name: str, scope: str, make: Callable[[], AsyncIterator[Any]]) -> Any:
-    import pytest_asyncio  # noqa: PLC0415  see above
+    import pytest_asyncio
 
     async def of_asyncio() -> AsyncIterator[Any]:  # a separate function, as pytest-asyncio marks it
         async for made in make():
@@ -82,7 +82,7 @@ def fake_cluster(request: pytest.FixtureRequest) -> FakeCluster:
 
 
 async def _fake_cluster() -> AsyncIterator[FakeCluster]:
-    from aioproducer.testing.cluster import FakeCluster  # noqa: PLC0415  see above
+    from aioproducer.testing.cluster import FakeCluster
 
     async with FakeCluster() as cluster:
         yield cluster
@@ -92,7 +92,7 @@ async def _fake_cluster() -> AsyncIterator[FakeCluster]:
 @pytest.fixture
 def recording_producer(request: pytest.FixtureRequest) -> RecordingProducer[Any, Any]:
     """Return a started `RecordingProducer` that acknowledges records by itself. In an asynchronous test it knows the test's loop."""
-    from aioproducer.testing.recording import RecordingProducer  # noqa: PLC0415  see above
+    from aioproducer.testing.recording import RecordingProducer
 
     if iscoroutinefunction(request.function):
         if "anyio_backend" in request.fixturenames:
@@ -104,7 +104,7 @@ def recording_producer(request: pytest.FixtureRequest) -> RecordingProducer[Any,
 
 
 async def _recording_producer() -> AsyncIterator[RecordingProducer[Any, Any]]:
-    from aioproducer.testing.recording import RecordingProducer  # noqa: PLC0415  see above
+    from aioproducer.testing.recording import RecordingProducer
 
     yield RecordingProducer.started()
 
@@ -112,14 +112,14 @@ async def _recording_producer() -> AsyncIterator[RecordingProducer[Any, Any]]:
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[ServerThread]:
     """Yield a real Kafka node for the whole session, in a thread with a loop of its own. Skips without Java; in CI it fails."""
-    from aioproducer.testing.kafka_thread import ServerThread  # noqa: PLC0415  see above
+    from aioproducer.testing.kafka_thread import ServerThread
 
     yield from _held_open(ServerThread)
 
 
 @pytest.fixture(scope="session")
 def _kafka_cluster_of_the_session() -> Iterator[ClusterThread]:
-    from aioproducer.testing.kafka_thread import ClusterThread  # noqa: PLC0415  see above
+    from aioproducer.testing.kafka_thread import ClusterThread
 
     yield from _held_open(ClusterThread)
 
@@ -135,7 +135,7 @@ def kafka_cluster(_kafka_cluster_of_the_session: ClusterThread) -> Iterator[Clus
 
 
 def _held_open(make: Callable[[], Any]) -> Iterator[Any]:
-    from aioproducer.jars import JavaMissing  # noqa: PLC0415  see above
+    from aioproducer.jars import JavaMissing
 
     thread = make()
     try:

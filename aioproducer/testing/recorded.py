@@ -42,7 +42,7 @@ def hand_out(loop: asyncio.AbstractEventLoop, hook: Callable[..., object], sent:
     def call() -> None:
         try:
             hook(error.again(), [record])
-        except Exception as raised:  # noqa: BLE001  (the user's)
+        except Exception as raised:
             _log.error("on_failed could not take %r: %r", record, raised, exc_info=raised)
 
     loop.call_soon(loop.call_soon, call)
@@ -334,7 +334,7 @@ class RecordedFromThread:
             return
         try:
             delivery = self._take(*record)
-        except Exception as error:  # noqa: BLE001  (the caller's mistake, or its serializer's)
+        except Exception as error:
             future.set_exception(error)
             return
         delivery.add_done_callback(lambda ended: _end(future, ended))

@@ -40,9 +40,9 @@ class RecordedTopic(Generic[K, V]):
         headers: HeadersLike = (),
     ) -> RecordedDelivery:
         """Record one record, as `RecordingProducer.send`. The first send prepares a two-phase serializer."""
-        self._producer._raise("send")  # noqa: SLF001
+        self._producer._raise("send")
         await self.ready()
-        return self._producer._take(self.name, value, key, partition, timestamp_ms, headers, self._encoding)  # noqa: SLF001
+        return self._producer._take(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
 
     async def send_and_wait(
         self,
@@ -64,13 +64,13 @@ class RecordedTopic(Generic[K, V]):
         headers: HeadersLike = (),
     ) -> RecordedDelivery:
         """Record one record as `send` does. Raises WouldBlock while a two-phase serializer is not prepared."""
-        self._producer._raise("send_nowait")  # noqa: SLF001
-        return self._producer._take(self.name, value, key, partition, timestamp_ms, headers, self._encoding)  # noqa: SLF001
+        self._producer._raise("send_nowait")
+        return self._producer._take(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
 
     async def send_many(self, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]) -> RecordedDeliveries:
         """Record all records. An error carries the deliveries of the records before it as `queued`."""
         await self.ready()
-        return await self._producer._record_many(self.name, records, self._encoding)  # noqa: SLF001
+        return await self._producer._record_many(self.name, records, self._encoding)
 
     async def partitions(self) -> set[int]:
         """Return the partition numbers by the argument `partitions` of the producer; else partition 0 alone."""
@@ -78,7 +78,7 @@ class RecordedTopic(Generic[K, V]):
 
     async def ready(self) -> None:
         """Prepare two-phase serializers."""
-        await self._producer._prepare(self.name, self._encoding)  # noqa: SLF001
+        await self._producer._prepare(self.name, self._encoding)
 
     def __repr__(self) -> str:
         return f"<RecordedTopic {self.name!r}>"

@@ -155,8 +155,8 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
         *,
         auto_complete: bool = True,
         partitions: Mapping[str, int] | None = None,
-        dialer: object = None,  # noqa: ARG002  (the face's)
-        resolver: object = None,  # noqa: ARG002
+        dialer: object = None,
+        resolver: object = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class RecordingProducer(LifeCycle, RecordedTransactions, RecordedTopics[K, V], G
 
     # --- the interface of `Producer`
 
-    async def start(self, *, wait: bool = True) -> None:  # noqa: ARG002  (the face's)
+    async def start(self, *, wait: bool = True) -> None:
         """Start the producer at once; there is no cluster to reach. A producer starts once.
 
         Raises:

@@ -94,12 +94,12 @@ class Landing:
         jars.spark_connector(stop=self._give_up)
         if self._give_up.is_set():
             raise GivenUpError
-        from aioproducer.spark import session  # noqa: PLC0415  the import of PySpark is slow, and needed here only
+        from aioproducer.spark import session
 
         self._spark = session("flights", warehouse=self._folder / "warehouse", extra_conf=_SMALL_AND_SHORT_LIVED)
 
     def _ingest(self, bootstrap_servers: str, topic: str) -> IngestReport:
-        from aioproducer.spark import ingest  # noqa: PLC0415  as above
+        from aioproducer.spark import ingest
 
         assert self._spark is not None
         report = ingest(
@@ -122,7 +122,7 @@ class Landing:
             raise GivenUpError
 
     def _totals(self, path: str) -> dict[str, Totals]:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415  as above
+        from pyspark.sql import functions as F
 
         assert self._spark is not None
         sums = [F.coalesce(F.sum(measure), F.lit(0)) for measure in MEASURES]  # null if all flights of a carrier were cancelled
@@ -130,9 +130,9 @@ class Landing:
         return {carrier: Totals(*counts) for carrier, *counts in rows}
 
     def _write_back(self, bootstrap_servers: str, topic: str, path: str) -> None:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415  as above
+        from pyspark.sql import functions as F
 
-        from aioproducer.spark import register  # noqa: PLC0415  as above
+        from aioproducer.spark import register
 
         assert self._spark is not None
         register(self._spark)
@@ -143,7 +143,7 @@ class Landing:
         sink.option("delivery", "exactly_once").option("transactionalId", _WRITE).save()
 
     def _written_back(self, bootstrap_servers: str, topic: str) -> tuple[int, dict[str, Totals]]:
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415  as above
+        from pyspark.sql import functions as F
 
         assert self._spark is not None
         source = self._spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers).option("subscribe", topic)
@@ -161,7 +161,7 @@ class Landing:
 
 
 def _schema() -> StructType:
-    from pyspark.sql.types import IntegerType, StringType, StructType, TimestampType  # noqa: PLC0415  as above
+    from pyspark.sql.types import IntegerType, StringType, StructType, TimestampType
 
     schema = StructType().add("event_id", StringType()).add("sent_at", TimestampType()).add("time_hour", TimestampType())
     for name in STRINGS:

@@ -25,8 +25,8 @@ _MARKS: Final = (50.0, 90.0, 99.0, 99.9)
 
 def draw(path: Path, samples: Sequence[Sample], latencies: array[float], flights: Mapping[str, int], *, title: str) -> None:
     """Write the picture as PNG, without a display. Takes a second or two. `flights` are those of each carrier in the topic of aggregates."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  slow to import, and needed at the end only
-    from matplotlib.figure import Figure  # noqa: PLC0415  as above
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     figure: Any = Figure(figsize=(12, 7.2), dpi=150, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)

@@ -140,5 +140,5 @@ class Findings:
         }
 
 
-def _mark(equal: bool) -> str:  # noqa: FBT001  a mark for yes or no
+def _mark(equal: bool) -> str:
     return "[green]✓" if equal else "[bold red]✗"

@@ -5,7 +5,7 @@
 Errors of any kind are allowed. The program prints "survived" at its end, after it has checked the batches.
 """
 
-# ruff: noqa: B023, PLC0206  (each function is called in the turn of the loop that made it)
+# ruff: noqa: B023  (each function is called in the turn of the loop that made it)
 from __future__ import annotations
 
 import asyncio
@@ -491,7 +491,7 @@ async def contexts_that_change_while_they_are_compared() -> None:
 
 
 def main() -> None:
-    global build  # noqa: PLW0603
+    global build
     faulthandler.enable()
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _unraisable: None

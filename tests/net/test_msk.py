@@ -139,7 +139,7 @@ async def test_a_start_without_credentials_says_so(tmp_path: pathlib.Path, monke
 
 def test_signing_is_no_matter_of_the_loop(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signer is imported and called in a daemon thread, and not before the producer starts."""
-    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer  # noqa: N813
+    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
 
     offline(monkeypatch, tmp_path, **KEYS)
     threads: list[threading.Thread] = []

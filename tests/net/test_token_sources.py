@@ -203,7 +203,7 @@ def test_fault_100_what_a_function_raises_is_not_quoted(error: BaseException, is
 
 def test_a_plain_function_that_returns_a_coroutine() -> None:
     with pytest.raises(TokenUnavailable, match="the token function returned an awaitable: give the coroutine function itself"):
-        fetched(lambda: coroutine_function())  # noqa: PLW0108
+        fetched(lambda: coroutine_function())
     with pytest.raises(TokenUnavailable, match="the token function returned an awaitable"):
         fetched(Awaitable)
 

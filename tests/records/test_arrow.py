@@ -174,7 +174,7 @@ def test_a_damaged_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_short(_validity: Any, _offsets: Any, *rest: Any, **named: Any) -> Any:
         return Strings(None, bytes(8), *rest, **named)
 
-    Strings = arrow.Strings  # noqa: N806
+    Strings = arrow.Strings
     monkeypatch.setattr(arrow, "Strings", too_short)
     with pytest.raises(UsageError, match="values: the array is damaged: offsets of 8 bytes do not hold rows 0 to 3"):
         rows(Table(pa.array([b"v", b"w"]), None, None))

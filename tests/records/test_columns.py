@@ -59,7 +59,7 @@ def outcome(call: Callable[[], Any]) -> Any:
     """Return the call's result, or the type and the text of its exception."""
     try:
         return call()
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return type(error), str(error)
 
 

@@ -354,7 +354,7 @@ def _in_child(look: Callable[[], None]) -> int:
     try:
         look()
         os._exit(0)
-    except BaseException:  # noqa: BLE001  (no exception leaves the child)
+    except BaseException:
         os.kill(os.getpid(), signal.SIGKILL)
     return -1
 

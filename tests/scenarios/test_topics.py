@@ -378,7 +378,7 @@ async def test_an_awaitable_is_named_with_its_option(build: Any, option: str, ki
         yield b""
 
     functions: dict[str, Any] = {
-        "coroutine": lambda value: later(value),  # noqa: PLW0108  (a coroutine function itself is refused by the constructor)
+        "coroutine": lambda value: later(value),
         "wrapping mock": mock.Mock(wraps=later),
         "task": lambda value: asyncio.ensure_future(later(value)),
         "future": lambda _value: asyncio.get_running_loop().create_future(),

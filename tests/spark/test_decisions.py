@@ -120,9 +120,7 @@ def cases() -> Iterator[tuple[Decision | None, list[TaskReport], set[int]]]:
             yield decision, reports, skipped | {task for task, is_done in zip(asked, answers, strict=True) if is_done}
 
 
-def expected(  # noqa: PLR0911  (one return a row of the table)
-    decision: Decision | None, reports: list[TaskReport], committed: set[int]
-) -> Verdict | type[Exception]:
+def expected(decision: Decision | None, reports: list[TaskReport], committed: set[int]) -> Verdict | type[Exception]:
     """What a driver must do, said again and in other words than `judge` does."""
     if decision is not None and decision.batch > BATCH:
         return AnotherDriver

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F  # noqa: N812  Spark's documents call it so
+from pyspark.sql import functions as F
 
 from aioproducer.spark import register
 from aioproducer.spark.sink import AioproducerSink
@@ -40,7 +40,7 @@ class _DyingSink(AioproducerSink):
     def name(cls) -> str:
         return "dying"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         return _Dies(self._checked(schema, overwrite=overwrite, is_stream=True))
 
 

@@ -40,13 +40,13 @@ class Task:
         self._number = number
         self._properties = {} if batch is None else {"streaming.sql.batchId": str(batch), "sql.streaming.queryId": "q"}
 
-    def partitionId(self) -> int:  # noqa: N802  Spark's name
+    def partitionId(self) -> int:
         return self._number
 
-    def attemptNumber(self) -> int:  # noqa: N802  Spark's name
+    def attemptNumber(self) -> int:
         return 0
 
-    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802  Spark's name
+    def getLocalProperty(self, name: str) -> str | None:
         return self._properties.get(name)
 
 

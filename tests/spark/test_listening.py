@@ -262,7 +262,7 @@ class Told(QueryMetrics):
         super().__init__(**options)
         self.told = threading.Event()
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         super().onQueryProgress(event)
         self.told.set()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
-from pyspark.sql import functions as F  # noqa: N812  Spark's documents call it so
+from pyspark.sql import functions as F
 from secured import Way, read_by_confluent
 
 from aioproducer.spark import register

@@ -140,7 +140,7 @@ class ProducerInterceptors:
     def _follow(self, headers: Headers, delivery: Delivery) -> None:
         """Report the end of a queued record, whatever the user does with its delivery."""
         self._open += 1
-        result = delivery._result  # noqa: SLF001
+        result = delivery._result
         was_looked_at = result.looked_at
         own = make_delivery(result, delivery.index)
         own.add_done_callback(partial(self._on_done, headers))
@@ -160,7 +160,7 @@ class ProducerInterceptors:
         self._close_if_done()
 
     def _on_done(self, headers: Headers, delivery: Delivery) -> None:
-        error = delivery._follow().error  # noqa: SLF001
+        error = delivery._follow().error
         if error is None:
             self._each("on_acknowledgement", delivery.result(), headers)
         else:

@@ -60,7 +60,7 @@ class Preparations:
                         raise
                     error, is_over = _own_cancellation(encoding), True
                     error.__cause__ = failed
-                except Exception as failed:  # noqa: BLE001  (the user's, which the sends that wait raise)
+                except Exception as failed:
                     error, is_over = failed, True
         finally:
             self._running.discard(encoding)

@@ -170,7 +170,7 @@ class SendColumns:
                 delivery = await self._send(topic, value, key, partition=place, timestamp_ms=when, headers=headers or ())
             except (MetadataTimeout, RecordTooLarge) as error:
                 raise _of_row(piece, row, error) from error.__cause__
-            deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
+            deliveries.add_one(delivery._result, delivery.index)
 
 
 def _of_row(piece: Piece, row: int, error: KafkaError) -> KafkaError:

@@ -166,7 +166,7 @@ class SendMany:
     async def _send_one(self, topic: str, record: Any, deliveries: Deliveries) -> None:
         value, key, partition, timestamp_ms, headers = record if type(record) is Record else (record, None, None, None, ())
         delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
-        deliveries.add_one(delivery._result, delivery.index)  # noqa: SLF001
+        deliveries.add_one(delivery._result, delivery.index)
 
     def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> int:
         """Queue all records or the first ones. Returns how many, 0 if one would have to wait, or its partition does not exist."""

@@ -87,7 +87,7 @@ class ThreadDelivery(Future[RecordMetadata]):
             raise ProducerClosed(FORKED)
         self._is_looked_at = True
         if self._delivery is not None:
-            self._delivery._result.look()  # noqa: SLF001
+            self._delivery._result.look()
 
     def _follow(self, delivery: Delivery) -> None:
         """Follow the delivery of the record, which is queued now.
@@ -95,13 +95,13 @@ class ThreadDelivery(Future[RecordMetadata]):
         The delivery is kept: its collection is the last chance to report a failure that no caller has looked at.
         """
         self._delivery = delivery
-        result = delivery._result  # noqa: SLF001
+        result = delivery._result
         was_looked_at = result.looked_at or self._is_looked_at
         delivery.add_done_callback(self._on_done, context=_NO_CONTEXT)
         result.looked_at = was_looked_at
 
     def _on_done(self, delivery: Delivery) -> None:
-        error = delivery._follow().error  # noqa: SLF001
+        error = delivery._follow().error
         if error is None:
             self.set_result(delivery.result())
         else:
@@ -273,13 +273,13 @@ class ThreadBridge:
             return
         try:
             taken = self._accept(*handed.record)
-        except Exception as error:  # noqa: BLE001  (the caller's mistake, or its serializer's)
+        except Exception as error:
             self._left(handed)
             handed.future.set_exception(error)
             return
         if isinstance(taken, Delivery):
             self._left(handed)
-            handed.future._follow(taken)  # noqa: SLF001
+            handed.future._follow(taken)
             return
         taken.on_left = partial(self._on_pending_left, handed, taken.on_left)
 
@@ -294,7 +294,7 @@ class ThreadBridge:
     def _on_served(self, handed: _Handed, delivery: Delivery | None, error: BaseException | None) -> None:
         self._left(handed)
         if delivery is not None:
-            handed.future._follow(delivery)  # noqa: SLF001
+            handed.future._follow(delivery)
         else:
             handed.future.set_exception(error or ProducerClosed("the producer has stopped"))
 
@@ -322,5 +322,5 @@ def _running_loop() -> AbstractEventLoop | None:
 def _answer(answer: Future[T], question: Callable[[], T]) -> None:
     try:
         answer.set_result(question())
-    except Exception as error:  # noqa: BLE001  (the asking thread gets it)
+    except Exception as error:
         answer.set_exception(error)

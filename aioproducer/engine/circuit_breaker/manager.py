@@ -196,7 +196,7 @@ class ProducerCircuitBreakManager:
         """
         try:
             return function(*args)
-        except BaseException as error:  # noqa: BLE001  (the user's own code)
+        except BaseException as error:
             if not isinstance(error, USER_FAILURES):
                 self._loop.call_soon(_raise, error)
             elif what not in self._logged:

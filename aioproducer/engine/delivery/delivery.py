@@ -154,7 +154,7 @@ class Delivery(FutureMetadata):
 def make_delivery(result: ProduceRequestResult, index: int) -> Delivery:
     """Return the delivery of the record at `index` of a batch."""
     delivery = Delivery()
-    delivery._result = result  # noqa: SLF001
+    delivery._result = result
     delivery.index = index
     return delivery
 

@@ -102,7 +102,7 @@ class DeliveryContext:
         """Return `context`, or an equal one that is kept already: the cyclic collector walks each context that is kept."""
         try:
             is_equal = self.context == context
-        except Exception:  # noqa: BLE001  (values of the user's, say arrays, whose == is no truth value)
+        except Exception:
             is_equal = False
         if is_equal and self.context is not None:
             return self.context
@@ -340,7 +340,7 @@ class ProduceRequestResult:
         callbacks, self.callbacks = self.callbacks, None
         self._places, self._gone = None, 0
         for delivery, callback, context in _triples(callbacks or ()):
-            part = delivery._follow()  # noqa: SLF001
+            part = delivery._follow()
             if part.callbacks is None:
                 part.callbacks = []
             part.callbacks += (delivery, callback, context)

@@ -112,7 +112,7 @@ class MemoryRecordsBuilder:
         self._room = room
         self.count = index + 1
         delivery = Delivery()
-        delivery._result = self.result  # noqa: SLF001
+        delivery._result = self.result
         delivery.index = index
         return delivery
 

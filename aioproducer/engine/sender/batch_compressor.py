@@ -78,7 +78,7 @@ class _Job:
 def _worker_thread() -> Callable[..., Awaitable[Any]]:
     """Return what runs a function in a thread, one at a time."""
     # The constructor of a producer has loaded it, and the import of `Producer` does not.
-    import anyio  # noqa: PLC0415
+    import anyio
 
     # Not the default limiter of anyio: that one belongs to the user's web framework.
     return partial(anyio.to_thread.run_sync, limiter=anyio.CapacityLimiter(1))
@@ -256,7 +256,7 @@ def _pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> 
         return pack(parcel, magic, codec, level)
     except KafkaError as error:
         return error
-    except Exception as error:  # noqa: BLE001  a codec's own failure is its batch's, not the producer's
+    except Exception as error:
         failed = KafkaError(f"{codec.name.lower()} could not compress a batch: {type(error).__name__}")
         failed.__cause__ = error
         return failed

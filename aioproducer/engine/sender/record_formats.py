@@ -108,7 +108,7 @@ def pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> b
     if magic == NEWEST:
         return compress(codec, unpack(parcel, codec), level)
     # Only brokers before Kafka 0.11 need it.
-    from aioproducer.engine.sender.older_formats import to_message_set  # noqa: PLC0415
+    from aioproducer.engine.sender.older_formats import to_message_set
 
     return to_message_set(parcel, magic, codec, level)
 
@@ -121,7 +121,7 @@ def unpack(parcel: Parcel, codec: Compression) -> bytes:
     if parcel.magic == NEWEST:
         return parcel.raw(codec)
     # Only batches that were on their way to a broker before Kafka 0.11 have it.
-    from aioproducer.engine.sender.older_formats import from_message_set  # noqa: PLC0415
+    from aioproducer.engine.sender.older_formats import from_message_set
 
     return from_message_set(parcel)
 

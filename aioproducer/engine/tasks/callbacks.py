@@ -35,7 +35,7 @@ def run_callbacks(
             context.run(callback, argument)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001  (asyncio's own Handle does the same)
+        except BaseException as error:
             loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
 
 
@@ -53,5 +53,5 @@ def _run_all(loop: AbstractEventLoop, calls: Iterator[tuple[Context, Callable[[A
             callback(argument)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001  (as above)
+        except BaseException as error:
             loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})

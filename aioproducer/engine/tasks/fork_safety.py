@@ -55,7 +55,7 @@ def _keep() -> None:
     """Add a reference to each inherited producer that is never released: the interpreter would collect them at its end."""
     # An interpreter that is not CPython, or that has no ctypes, raises one of these.
     with contextlib.suppress(ImportError, AttributeError):
-        import ctypes  # noqa: PLC0415  (a child that ends by os._exit, as those of multiprocessing do, need not pay for it)
+        import ctypes
 
         for producer in _inherited:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(producer))

@@ -49,13 +49,13 @@ class GuardedLoop:
             callback(*args)
         except ProtocolError:
             raise
-        except Exception as error:  # noqa: BLE001  (any bug at all)
+        except Exception as error:
             self._on_bug(error)
 
     def _repeat(self, callback: Callable[..., object], *args: Any) -> None:
         try:
             callback(*args)
-        except Exception as error:  # noqa: BLE001  (as above)
+        except Exception as error:
             self._on_bug(error)
         except BaseException:
             self.repeat_soon(callback, *args)

@@ -134,4 +134,4 @@ def _keep_quiet(task: asyncio.Task[None]) -> None:
     The producer's own ResourceWarning reports such a loop. A message for each task would only hide it.
     """
     if hasattr(task, "_log_destroy_pending"):
-        task._log_destroy_pending = False  # noqa: SLF001
+        task._log_destroy_pending = False

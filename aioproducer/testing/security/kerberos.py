@@ -54,7 +54,7 @@ class ScriptedGssError(Exception):
         self.min_code = minor
         self.text = text
 
-    def get_all_statuses(self, _code: int, is_major: bool) -> list[str]:  # noqa: FBT001  (as in the package)
+    def get_all_statuses(self, _code: int, is_major: bool) -> list[str]:
         """Return the words of a code."""
         return ["Unspecified GSS failure"] if is_major else [self.text]
 
@@ -289,7 +289,7 @@ class ScriptedGssapi:
         """Let the next look for credentials fail, by the codes of GSSAPI."""
         self._credential_errors.append(ScriptedGssError(major, minor, text))
 
-    def Credentials(self, *, name: _Name | None, usage: str, store: Mapping[str, str] | None = None) -> _Credentials:  # noqa: N802
+    def Credentials(self, *, name: _Name | None, usage: str, store: Mapping[str, str] | None = None) -> _Credentials:
         """Return credentials of the ticket cache, or of a keytab.
 
         Raises:
@@ -305,7 +305,7 @@ class ScriptedGssapi:
         self._store = store
         return _Credentials(_Name(owner))
 
-    def SecurityContext(self, *, name: _Name, creds: _Credentials, mech: _MechType, flags: _Flag, usage: str) -> _SecurityContext:  # noqa: N802
+    def SecurityContext(self, *, name: _Name, creds: _Credentials, mech: _MechType, flags: _Flag, usage: str) -> _SecurityContext:
         """Return a context."""
         assert (mech, usage, name.kind) == (_MechType.kerberos, "initiate", _NameType.hostbased_service)
         asked = frozenset(str(flag.name) for flag in _Flag if flag in flags)
@@ -333,7 +333,7 @@ class _SecurityContext:
             self._before_first_step()
         return self._context.step(token)
 
-    def wrap(self, data: bytes, encrypt: bool) -> _Wrapped:  # noqa: FBT001  (as in the package)
+    def wrap(self, data: bytes, encrypt: bool) -> _Wrapped:
         assert not encrypt
         return _Wrapped(self._context.wrap(data))
 

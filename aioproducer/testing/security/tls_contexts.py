@@ -64,7 +64,7 @@ def new_tls() -> tuple[ListenerTls, bytes]:
     Raises:
         ModuleNotFoundError: the extra `crypto` is not installed.
     """
-    from aioproducer.testing.certificates import LOOPBACK, CertificateAuthority  # noqa: PLC0415  (needs an extra)
+    from aioproducer.testing.certificates import LOOPBACK, CertificateAuthority
 
     authority = CertificateAuthority()
     names = (*LOOPBACK, *(f"broker-{number}.memory" for number in range(1, _MEMORY_BROKERS + 1)))

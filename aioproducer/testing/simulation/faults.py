@@ -190,7 +190,7 @@ def _nonsense(world: World, api: str, how: str, times: int) -> None:
     world.script("nonsense", script)
 
 
-def _disconnect(world: World, in_order: bool) -> None:  # noqa: FBT001  (drawn)
+def _disconnect(world: World, in_order: bool) -> None:
     """End every connection."""
     world.count("disconnect")
     for broker in world.cluster.brokers.values():

@@ -145,7 +145,7 @@ def _play(run: _Run, violations: list[str]) -> None:
         violations.append(f"never ended: {_last_frames(error)}")
     except RuntimeError as error:
         violations.append(f"deadlock: {error}" if "deadlock" in str(error) else f"raised: {_last_frames(error)}")
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  whatever it is
+    except (Exception, asyncio.CancelledError) as error:
         violations.append(f"raised: {_last_frames(error)}")
 
 

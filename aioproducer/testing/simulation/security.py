@@ -28,7 +28,7 @@ EPOCH: Final = 1_700_000_000.0
 """Seconds since 1970 at the zero of the loop's time."""
 
 USER: Final = "alice"
-PASSWORD: Final = "canary-alice"  # noqa: S105  (of a fake cluster)
+PASSWORD: Final = "canary-alice"
 _WITH_TLS: Final = 0.05
 _WITH_SASL: Final = 0.2
 _SHARE_WITH_TOKENS: Final = 0.3  # of those with SASL
@@ -133,9 +133,9 @@ NO_TOKENS: Final = ListenerTokens(unsecured=False)
 @cache
 def _tls() -> tuple[ListenerTls, str]:
     """Return the TLS of all runs of this process, and the certificate that their producers trust."""
-    from cryptography import x509  # noqa: PLC0415  (an extra)
+    from cryptography import x509
 
-    from aioproducer.testing.certificates import CertificateAuthority  # noqa: PLC0415  (an extra)
+    from aioproducer.testing.certificates import CertificateAuthority
 
     authority = CertificateAuthority(key_type="rsa")
     while True:

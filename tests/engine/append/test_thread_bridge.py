@@ -41,7 +41,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # noqa: BLE001  (handed on)
+        except BaseException as error:
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()

@@ -67,7 +67,7 @@ class Stub(asyncio.BufferedProtocol):
         body = codec(f"{name}.response", header.version).encode(answer)
         self._transport.writelines(encode_response(key, header.version, header.correlation_id, body))
 
-    def _Produce(self, request: Any) -> Any:  # noqa: N802
+    def _Produce(self, request: Any) -> Any:
         topics = [
             message("Produce.response.topics", name=topic.name, partitions=[self._placed(topic.name, one) for one in topic.partitions])
             for topic in request.topics
@@ -79,7 +79,7 @@ class Stub(asyncio.BufferedProtocol):
         self._ends[topic, asked.index] += _SIZE.unpack_from(asked.records, _COUNT_AT)[0]
         return message("Produce.response.topics.partitions", index=asked.index, base_offset=begin)
 
-    def _Metadata(self, request: Any) -> Any:  # noqa: N802
+    def _Metadata(self, request: Any) -> Any:
         part = "Metadata.response.topics.partitions"
         parts = [message(part, partition_index=at, leader_id=1, leader_epoch=0) for at in range(self._partitions)]
         topics = [
@@ -89,10 +89,10 @@ class Stub(asyncio.BufferedProtocol):
         broker = message("Metadata.response.brokers", node_id=1, host="127.0.0.1", port=self._port)
         return message("Metadata.response", brokers=[broker], cluster_id="stub", controller_id=1, topics=topics)
 
-    def _InitProducerId(self, _request: Any) -> Any:  # noqa: N802
+    def _InitProducerId(self, _request: Any) -> Any:
         return message("InitProducerId.response", producer_id=1, producer_epoch=0)
 
-    def _ApiVersions(self, _request: Any) -> Any:  # noqa: N802
+    def _ApiVersions(self, _request: Any) -> Any:
         one = "ApiVersions.response.api_keys"
         return message("ApiVersions.response", api_keys=[message(one, api_key=int(key), max_version=top) for key, top in VERSIONS.items()])
 

@@ -161,7 +161,7 @@ def another_loop() -> None:
                 def elsewhere() -> None:
                     try:
                         asyncio.run(producer.send_and_wait("orders", b"2"))
-                    except Exception as error:  # noqa: BLE001  looked at below
+                    except Exception as error:
                         raised.append(error)
 
                 thread = threading.Thread(target=elsewhere)

@@ -172,7 +172,7 @@ class Stage:
                 record.at = self.loop.time()
             try:
                 delivery = await client.send(topic, record.value, partition)
-            except Exception as error:  # noqa: BLE001  any exception of a client is the record's result
+            except Exception as error:
                 record.error, record.ended = error, self.loop.time()
             else:
                 ending.append(self.loop.create_task(self._end(record, delivery)))
@@ -182,7 +182,7 @@ class Stage:
     async def _end(self, record: Sent, delivery: Awaitable[tuple[int, int]]) -> None:
         try:
             record.partition, record.offset = await delivery
-        except Exception as error:  # noqa: BLE001  see above
+        except Exception as error:
             record.error = error
         record.ended = self.loop.time()
 
@@ -242,7 +242,7 @@ class Stage:
                 for queued in self.queueing:
                     await asyncio.shield(queued)
                 await call()
-        except Exception as error:  # noqa: BLE001  see above
+        except Exception as error:
             called.error = error
         if (called.error is None) is bool(fails):
             raise OffScriptError
@@ -253,7 +253,7 @@ class Stage:
         for client in self.clients:
             try:
                 await client.stop()
-            except Exception as error:  # noqa: BLE001  see above
+            except Exception as error:
                 self.played.stop_error = error
         for sender in self.senders:
             sender.cancel()
@@ -286,7 +286,7 @@ async def play(row: Row, client: Client, *, memory: bool, patience: float | None
         began, dials, began_at = len(cluster.requests()), len(cluster.security.dials), stage.loop.time()
         try:
             await client.start(cluster, options)
-        except Exception as error:  # noqa: BLE001  any exception is the result of the start
+        except Exception as error:
             played.start_error = error
             played.started_in = stage.loop.time() - began_at
             stage.count_since(began, dials)

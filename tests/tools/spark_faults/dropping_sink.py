@@ -22,7 +22,7 @@ class DroppingSink(DataSource):
     def writer(self, schema: Any, overwrite: bool) -> DroppingWriter:
         return DroppingWriter()
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> DroppingStreamWriter:  # noqa: N802  Spark's name
+    def streamWriter(self, schema: Any, overwrite: bool) -> DroppingStreamWriter:
         return DroppingStreamWriter()
 
 
@@ -39,10 +39,10 @@ class DroppingStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return read(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing."""
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing."""
 
 

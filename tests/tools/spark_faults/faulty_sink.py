@@ -41,7 +41,7 @@ class FaultySink(AioproducerSink):
     def name(cls) -> str:
         return "faulty"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyWriter:  # noqa: N802  Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> FaultyWriter:
         # the product's own writer, as it was made
         writer = super().streamWriter(schema, overwrite)
         writer.__class__ = FaultyWriter
@@ -73,12 +73,12 @@ class FaultyWriter(StreamWriter):
         self._told = None
         return super().write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._batch = batchId
         _note_states(Path(self.folder), batchId, messages)
         super().commit(messages, batchId)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._batch = batchId
         super().abort(messages, batchId)
 

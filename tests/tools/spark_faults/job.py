@@ -220,7 +220,7 @@ def once(spark: SparkSession, job: Job, folder: Path) -> Outcome:
     except jvm_is_gone():
         raise
     # any other error is an outcome
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return Outcome(f"{type(error).__name__}: {error}"[:_WORDS] or "failed")
 
 
