@@ -1,9 +1,9 @@
 """What can be done with this tree: `nox -l` lists it, `nox -s NAME` does it.
 
-Every session but `pythons`, `build` and `installed` runs in one environment, `.nox/shared`, which is installed once and again only when
+Every session but `pythons` and `build` runs in one environment, `.nox/shared`, which is installed once and again only when
 pyproject.toml, what is compiled, or Python changed: a warm run installs nothing. It is filled by uv where that is on PATH, else by pip.
 
-Tests run on the compiled build where there is a C compiler; `plain`, `unit` and `installed(sdist)` run on plain Python.
+Tests run on the compiled build where there is a C compiler; `plain` and `unit` run on plain Python.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
-import re
 import runpy
 import shutil
 import sys
@@ -24,7 +23,7 @@ from nox.command import CommandFailed
 
 nox.needs_version = ">=2024.10"
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["lint", "types", "floors", "unit"]
+nox.options.sessions = ["lint", "types", "unit"]
 
 ROOT = pathlib.Path(__file__).parent
 SHARED = ROOT / ".nox" / "shared"
@@ -55,8 +54,6 @@ ONCE = (
 NO_COMPILER = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""}
 # What each is installed with; "any" is the wheel for any Python.
 DISTRIBUTIONS = {"wheel": COMPILED, "sdist": NO_COMPILER, "any": NO_COMPILER}
-# What of `[unit]` has no wheel for a Python: it is compiled, before the package is installed without a compiler.
-WITHOUT_A_WHEEL = {"3.15": ("aiokafka", "lz4", "zstandard")}
 # What `build_info` says of each: the build, and a part of the reason.
 BUILD_OF = {
     "wheel": ("compiled", ""),
@@ -70,20 +67,6 @@ print(aioproducer.__file__, info, sep="\\n")
 [build, *reason] = sys.argv[1:]
 assert info.build == build and info.reason == info.columns_reason and all(part in info.reason for part in reason)
 """
-TREE_WITHOUT_THE_PACKAGE = (".ci", "docs", "examples", "tests", "README.md", "noxfile.py", "pyproject.toml", "setup.py")
-OF_THE_PACKAGES_SOURCE = (
-    "tests/compiled",
-    "tests/engine/test_build_info.py",
-    "tests/test_docs.py",
-    "tests/test_floors.py",
-    "tests/test_gate.py",
-    "tests/test_metadata.py",
-    "tests/test_mirror.py",
-    "tests/test_mutants.py",
-    "tests/test_packages.py",
-    "tests/test_packaging.py",
-    "tests/test_release.py",
-)
 KERBEROS = ROOT / ".nox" / "kerberos"
 KERBEROS_TESTS = ("tests/testing/test_kdc.py", "tests/integration/test_kerberos_real.py")
 # CI counts a skip as a failure: there `kerberos` runs these tests, as gssapi is in no extra that the shared environment has.
@@ -189,54 +172,23 @@ def spark_faults(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
-def cluster(session: nox.Session) -> None:
-    """The sink on a standalone Spark; the package comes to its executors in three ways. Behind `--`: `venv`, `archives`, `zip`."""
-    need_java(session)
-    run(session, "python", "-m", "tests.tools.spark_cluster", *session.posargs)
-
-
-@nox.session(venv_backend="none")
-def pysparks(session: nox.Session) -> None:
-    """The sink with older and newer versions of pyspark, each in an environment of its own. Behind `--`: versions."""
-    need_java(session)
-    run(session, "python", "-m", "tests.tools.spark_cluster", "pysparks", *session.posargs)
-
-
-@nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Style, format and spelling."""
+    """Rules, format, spelling, and which way imports go."""
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "codespell")
+    run(session, "lint-imports", "--no-logo")
     path = os.pathsep.join([str(shared(session)), os.environ["PATH"]])  # on which it looks for pycodestyle
     run(session, "cython-lint", "--max-line-length", "140", "aioproducer", env={"PATH": path})
 
 
 @nox.session(venv_backend="none", name="types")
 def types_(session: nox.Session) -> None:
-    """Mypy and basedpyright, strict, of the examples and the pages' blocks, too; what has no known type; what an editor offers."""
+    """Mypy and basedpyright, strict, of the package, the examples and the pages' blocks."""
     run(session, "python", "-m", "tests.tools.doc_blocks", "build/doc_blocks")
     run(session, "mypy")
     run(session, "mypy", "build/doc_blocks")
     run(session, "basedpyright", "--pythonpath", str(shared(session) / "python"))
-    run(session, "python", "-m", "tests.tools.typed_face")
-
-
-@nox.session(reuse_venv=True)
-def workflows(session: nox.Session) -> None:
-    """What zizmor and actionlint say of .github, without a network: of actions with known faults they say nothing. Wants Go."""
-    session.install("zizmor==1.32.0")
-    session.run("zizmor", "--offline", "--persona", "auditor", ".github")
-    programs = pathlib.Path(session.create_tmp()).resolve()
-    session.run("go", "install", "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12", external=True, env={"GOBIN": str(programs)})
-    session.run(str(programs / "actionlint"), *map(str, sorted((ROOT / ".github/workflows").glob("*.yml"))), external=True)
-
-
-@nox.session(venv_backend="none")
-def floors(session: nox.Session) -> None:
-    """Which way imports go; and that each contract would be seen to break."""
-    run(session, "lint-imports", "--no-logo")
-    run(session, "python", "-m", "pytest", "tests/test_floors.py", "tests/test_exports.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -256,12 +208,6 @@ def peers(session: nox.Session) -> None:
     """The report: ours beside every other client on one real Kafka. Behind `--`: `--quick`, `--only`, `--rounds`, `--page`, `--json`."""
     need_java(session)
     run(session, "python", "-m", "tests.tools.benchmarks.peers", *session.posargs)
-
-
-@nox.session(venv_backend="none")
-def mutants(session: nox.Session) -> None:
-    """Small wrong changes of records, core and the pool: each must make a test fail. Names behind `--`: only these."""
-    run(session, "python", "-m", "tests.tools.mutants", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -290,28 +236,6 @@ def chaos(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
-def sessions(session: nox.Session) -> None:
-    """Sessions of three seconds on a real Kafka, renewed while records flow for 60 s by each mechanism; a user deleted and added again."""
-    need_java(session)
-    run(
-        session,
-        "python",
-        "-m",
-        "pytest",
-        "tests/integration/test_sessions_real.py",
-        *session.posargs,
-        env={"AIOPRODUCER_SESSION_SECONDS": "60"},
-    )
-
-
-@nox.session(venv_backend="none")
-def tokens(session: nox.Session) -> None:
-    """Tokens, and so sessions, of 20 s on a real Kafka for 5 minutes; then a token endpoint that is away for 30 s. Behind `--`: its arguments."""
-    need_java(session)
-    run(session, "python", "-m", "tests.tools.token_sessions", *session.posargs)
-
-
-@nox.session(venv_backend="none")
 def soak(session: nox.Session) -> None:
     """50,000 records a second to a real Kafka for 30 minutes, with cut connections: memory, tasks and sockets stay flat. `--minutes`, `--rate`."""
     need_java(session)
@@ -320,12 +244,9 @@ def soak(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def sim(session: nox.Session) -> None:
-    """200,000 simulated runs in two processes. Behind `--`: the simulation's arguments, or `bugs`: those that it must find."""
+    """200,000 simulated runs in two processes. Behind `--`: the simulation's arguments."""
     words = session.posargs or ["--seeds", "1-200000", "--jobs", "2"]
-    if words[0] == "bugs":
-        run(session, "python", "-m", "tests.tools.mutants", "--simulated", *words[1:])
-    else:
-        run(session, "python", "-m", "aioproducer.testing.simulation", *words)
+    run(session, "python", "-m", "aioproducer.testing.simulation", *words)
 
 
 @nox.session(venv_backend="none")
@@ -340,7 +261,6 @@ def docs(session: nox.Session) -> None:
     run(session, "python", "docs/reference/make_config.py")
     run(session, "python", "docs/reference/make_metrics.py")
     run(session, "python", "docs/topics/make_dashboard.py")
-    run(session, "python", "docs/topics/make_map.py")
     run(session, "python", "docs/topics/make_platforms.py")
 
 
@@ -359,26 +279,6 @@ def build(session: nox.Session) -> None:
         session.chdir(session.create_tmp())  # so that it is the installed one that is imported
         session.run("python", "-c", TELL, *BUILD_OF[kind], env=env)
         session.run("python", str(ROOT / "examples" / "hello.py"), env=env)
-
-
-@nox.session
-@nox.parametrize("kind", [nox.param(kind, id=kind) for kind in DISTRIBUTIONS])
-def installed(session: nox.Session, kind: str) -> None:
-    """The unit tests on what was installed, with no tree beside it: compiled from the wheel, plain from the sdist and the pure wheel."""
-    env = DISTRIBUTIONS[kind]
-    if without := without_a_wheel(session):
-        session.log(f"Compiled first, as they have no wheel for this Python: {', '.join(without)}")
-        session.install(*without)
-    session.install(requirement("aioproducer[unit]", distributions(session)[kind]), env=env)
-    elsewhere = pathlib.Path(session.create_tmp()) / "tree"
-    shutil.rmtree(elsewhere, ignore_errors=True)
-    elsewhere.mkdir()
-    for name in TREE_WITHOUT_THE_PACKAGE:
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, elsewhere / name)
-    session.chdir(elsewhere)
-    session.run("python", "-c", TELL, *BUILD_OF[kind], env=env)
-    left_out = [f"--ignore={name}" for name in OF_THE_PACKAGES_SOURCE]
-    session.run("python", "-m", "pytest", *WITHOUT_JAVA, *left_out, *session.posargs, env=env)
 
 
 # What they stand on
@@ -408,14 +308,6 @@ def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
     session.run("python", "-m", "build", "--wheel", *here, silent=True, env=PLAIN)
     [anywhere] = (ROOT / "dist").glob("*-py3-none-any.whl")
     return {"wheel": wheel, "sdist": sdist, "any": anywhere}
-
-
-def without_a_wheel(session: nox.Session) -> list[str]:
-    """Return the requirements of the unit tests that have no wheel for this session's Python."""
-    names = WITHOUT_A_WHEEL.get(str(session.python or "{}.{}".format(*sys.version_info)), ())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = {re.split(r"[^\w-]", line)[0]: line for line in (*project["dependencies"], *project["optional-dependencies"]["unit"])}
-    return [wanted[name] for name in names]
 
 
 def requirement(name: str, archive: pathlib.Path) -> str:

@@ -1,6 +1,6 @@
 """Sessions of three seconds on a real broker (KIP-368): renewed in place while records flow, and refused when the user is deleted.
 
-`AIOPRODUCER_SESSION_SECONDS` says for how long records flow, 7 s without it (`nox -s sessions`: 60 s).
+`AIOPRODUCER_SESSION_SECONDS` says for how long records flow, 7 s without it.
 """
 
 from __future__ import annotations
