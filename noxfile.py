@@ -246,7 +246,7 @@ def soak(session: nox.Session) -> None:
 def sim(session: nox.Session) -> None:
     """200,000 simulated runs in two processes. Behind `--`: the simulation's arguments."""
     words = session.posargs or ["--seeds", "1-200000", "--jobs", "2"]
-    run(session, "python", "-m", "aioproducer.testing.simulation", *words)
+    run(session, "python", "-m", "tests.simulation", *words)
 
 
 @nox.session(venv_backend="none")

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from aioproducer.testing.simulation.history import End, Fate, History, Sent, Transaction
+from tests.simulation.history import End, Fate, History, Sent, Transaction
 
 if TYPE_CHECKING:
     import pathlib

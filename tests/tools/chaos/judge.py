@@ -10,13 +10,13 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from aioproducer.testing.simulation.checker import Logged, Promise, check
-from aioproducer.testing.simulation.history import End, Fate
+from tests.simulation.checker import Logged, Promise, check
+from tests.simulation.history import End, Fate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from aioproducer.testing.simulation.history import History
+    from tests.simulation.history import History
 
     from .history import Told
 

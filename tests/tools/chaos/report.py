@@ -37,7 +37,7 @@ stops them, puts them to sleep, cuts them off and moves their leaders, one fault
 - One program sends numbered values with idempotence, on uvloop.
 - Another program, on asyncio's own loop, copies these values to a second topic in transactions, each with the offsets of what it read, and
   aborts some of the transactions.
-- In the end confluent-kafka's consumer reads everything back (`read_committed`), and the checker of `aioproducer.testing.simulation` judges
+- In the end confluent-kafka's consumer reads everything back (`read_committed`), and the checker of `tests.simulation` judges
   it. Kafka's `DumpLogSegments` reads the sequence numbers from the disk.
 
 The tables below use these words:

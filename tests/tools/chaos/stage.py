@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from aioproducer.testing.simulation.checker import Promise
+    from tests.simulation.checker import Promise
 
 
 __all__ = ["COPIED", "COPIES", "GROUP", "SENT", "TRANSACTIONAL_ID", "TRANSACTION_VERSION", "Settings", "Stage", "now", "staged"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from aioproducer.testing.simulation.history import End, Fate
+from tests.simulation.history import End, Fate
 
 from .history import acknowledged, read_copied, read_sent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.testing.simulation.history import End, Fate, Sent, Transaction
+from tests.simulation.history import End, Fate, Sent, Transaction
 
 from .history import Told
 from .judge import Read, judge_copied, judge_sent, kinds, since_rebirth

@@ -22,7 +22,7 @@ from aioproducer import Producer
 from aioproducer.core.partitioner import murmur2
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
-from aioproducer.testing.simulation.checker import Promise, check, read_log
+from tests.simulation.checker import Promise, check, read_log
 
 from .open_loop import OpenLoop, Place
 from .result import Result

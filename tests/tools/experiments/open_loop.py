@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import KafkaError
-from aioproducer.testing.simulation.history import End, History, Sent, value_of
+from tests.simulation.history import End, History, Sent, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -28,7 +28,7 @@ class Simulated(Mutant):
     def words(self) -> tuple[str, ...]:
         """What finds it, as arguments of Python."""
         seeds = ("--seeds", f"1-{SEEDS}", "--most", "1")
-        return ("-m", "aioproducer.testing.simulation", *seeds, "--profile", self.profile)
+        return ("-m", "tests.simulation", *seeds, "--profile", self.profile)
 
     def is_noticed(self, status: int | None, output: str) -> bool:
         """Whether it was found; status 1 alone may be a program that does not run, and time that is over is no proof."""

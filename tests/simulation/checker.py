@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.records.control import ControlType, control_record
-from aioproducer.testing.simulation.history import Fate, number_of, value_of
+from tests.simulation.history import Fate, number_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from aioproducer.failed_record import FailedRecord
     from aioproducer.records.reader import RecordBatch
-    from aioproducer.testing.simulation.history import HandedOut, History, Sent, Transaction
+    from tests.simulation.history import HandedOut, History, Sent, Transaction
 
 __all__ = ["Logged", "Promise", "check", "read_log"]
 

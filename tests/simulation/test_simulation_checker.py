@@ -11,8 +11,8 @@ from aioproducer.errors import Persisted
 from aioproducer.failed_record import FailedRecord
 from aioproducer.records.control import ControlType, end_marker
 from aioproducer.records.reader import Record
-from aioproducer.testing.simulation.checker import Logged, Promise, check, read_log
-from aioproducer.testing.simulation.history import End, Fate, HandedOut, History, Sent, Transaction, number_of, value_of
+from tests.simulation.checker import Logged, Promise, check, read_log
+from tests.simulation.history import End, Fate, HandedOut, History, Sent, Transaction, number_of, value_of
 
 WHERE = ("t", 0)
 STRICT = Promise(keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=10.0)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.simulation.world import World
+    from tests.simulation.world import World
 
 __all__ = ["FAULTS", "SECURITY_FAULTS", "TOKEN_FAULTS", "Fault"]
 

@@ -18,13 +18,13 @@ from aioproducer.errors import (
     TransactionMisuse,
     TransactionTimeout,
 )
-from aioproducer.testing.simulation.history import Fate
-from aioproducer.testing.simulation.workload import cancelled_somewhere, rest, send_once
+from tests.simulation.history import Fate
+from tests.simulation.workload import cancelled_somewhere, rest, send_once
 
 if TYPE_CHECKING:
-    from aioproducer.testing.simulation.client import Client
-    from aioproducer.testing.simulation.history import Transaction
-    from aioproducer.testing.simulation.plan import Workload
+    from tests.simulation.client import Client
+    from tests.simulation.history import Transaction
+    from tests.simulation.plan import Workload
 
 __all__ = ["run_transactions", "transact"]
 

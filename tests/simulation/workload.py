@@ -7,14 +7,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import KafkaError
-from aioproducer.testing.simulation.plan import REST
+from tests.simulation.plan import REST
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from aioproducer.testing.simulation.client import Client
-    from aioproducer.testing.simulation.plan import Workload
+    from tests.simulation.client import Client
+    from tests.simulation.plan import Workload
 
 __all__ = ["cancelled_somewhere", "rest", "send_once", "send_some"]
 

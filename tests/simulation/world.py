@@ -13,9 +13,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
-from aioproducer.testing.simulation.faults import FAULTS
-from aioproducer.testing.simulation.network import SeededNetwork
-from aioproducer.testing.simulation.security import EPOCH, NO_TOKENS, PASSWORD, TOKENS, USER
+from tests.simulation.faults import FAULTS
+from tests.simulation.network import SeededNetwork
+from tests.simulation.security import EPOCH, NO_TOKENS, PASSWORD, TOKENS, USER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.faults import Rule
     from aioproducer.testing.jumping import JumpingLoop
-    from aioproducer.testing.simulation.history import History
-    from aioproducer.testing.simulation.plan import Plan
+    from tests.simulation.history import History
+    from tests.simulation.plan import Plan
 
 __all__ = ["GROUP", "TRANSACTIONAL_ID", "World"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from aioproducer.model import TopicPartition
-    from aioproducer.testing.simulation.history import Sent
+    from tests.simulation.history import Sent
 
 __all__ = ["POLICIES", "SYSTEMS", "Systems"]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.counting import counted
-from aioproducer.testing.simulation.breaker import FICKLE
-from aioproducer.testing.simulation.faults import FAULTS, SECURITY_FAULTS, TOKEN_FAULTS, Fault
-from aioproducer.testing.simulation.network import Weather
-from aioproducer.testing.simulation.security import Secured, draw_security, draw_tokens
-from aioproducer.testing.simulation.systems import POLICIES
+from tests.simulation.breaker import FICKLE
+from tests.simulation.faults import FAULTS, SECURITY_FAULTS, TOKEN_FAULTS, Fault
+from tests.simulation.network import Weather
+from tests.simulation.security import Secured, draw_security, draw_tokens
+from tests.simulation.systems import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

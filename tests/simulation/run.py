@@ -19,21 +19,21 @@ from aioproducer.errors import KafkaError, ProtocolError
 from aioproducer.producer import Producer
 from aioproducer.testing.cluster import FakeCluster
 from aioproducer.testing.jumping import JumpingLoop
-from aioproducer.testing.simulation.breaker import FICKLE, Fickle
-from aioproducer.testing.simulation.checker import Logged, Promise, check, read_log
-from aioproducer.testing.simulation.client import Client
-from aioproducer.testing.simulation.history import Fate, History
-from aioproducer.testing.simulation.plan import draw
-from aioproducer.testing.simulation.security import EPOCH, token_function
-from aioproducer.testing.simulation.systems import POLICIES, Systems
-from aioproducer.testing.simulation.transactions import run_transactions, transact
-from aioproducer.testing.simulation.workload import send_some
-from aioproducer.testing.simulation.world import GROUP, World
+from tests.simulation.breaker import FICKLE, Fickle
+from tests.simulation.checker import Logged, Promise, check, read_log
+from tests.simulation.client import Client
+from tests.simulation.history import Fate, History
+from tests.simulation.plan import draw
+from tests.simulation.security import EPOCH, token_function
+from tests.simulation.systems import POLICIES, Systems
+from tests.simulation.transactions import run_transactions, transact
+from tests.simulation.workload import send_some
+from tests.simulation.world import GROUP, World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator
 
-    from aioproducer.testing.simulation.plan import Plan, Workload
+    from tests.simulation.plan import Plan, Workload
 
 __all__ = ["Report", "simulate"]
 
@@ -83,7 +83,7 @@ class Report:
     @property
     def command(self) -> str:
         """Return the command that replays the run."""
-        return f"python -m aioproducer.testing.simulation --seed {self.seed} --profile {self.profile}"
+        return f"python -m tests.simulation --seed {self.seed} --profile {self.profile}"
 
 
 class _Circles(RuntimeError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import DeliveryError, KafkaError, Persisted, TransactionError
 from aioproducer.model import Record
-from aioproducer.testing.simulation.history import End, Fate, History, Sent, Transaction, value_of
+from tests.simulation.history import End, Fate, History, Sent, Transaction, value_of
 
 if TYPE_CHECKING:
     import random

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.testing.simulation.plan import PROFILES, kinds_of
-from aioproducer.testing.simulation.run import Report, simulate
-from aioproducer.testing.simulation.systems import SYSTEMS
+from tests.simulation.plan import PROFILES, kinds_of
+from tests.simulation.run import Report, simulate
+from tests.simulation.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -1,7 +1,7 @@
 """Simulates seeds, and prints the violations of each.
 
-    python -m aioproducer.testing.simulation --seeds 1-1000 --jobs 2
-    python -m aioproducer.testing.simulation --seed 42              # one, with its history
+    python -m tests.simulation --seeds 1-1000 --jobs 2
+    python -m tests.simulation --seed 42              # one, with its history
 
 The exit status is 1 if any seed has violations; each such seed is printed with the one command that replays it.
 """
@@ -13,9 +13,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.testing.simulation.campaign import Tally, run_seeds
-from aioproducer.testing.simulation.plan import ALL_FAULTS, PROFILES
-from aioproducer.testing.simulation.run import simulate
+from tests.simulation.campaign import Tally, run_seeds
+from tests.simulation.plan import ALL_FAULTS, PROFILES
+from tests.simulation.run import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +107,7 @@ class _Bar:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m aioproducer.testing.simulation", description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=(__doc__ or "").split("\n", 1)[0])
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seeds", type=_range, default=range(1, 1001), metavar="A-B", help="these (default: 1-1000)")
     which.add_argument("--seed", type=int, metavar="N", help="this one, with its history")

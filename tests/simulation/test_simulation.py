@@ -15,22 +15,24 @@ from aioproducer.core import produce_attempt, topic_routing
 from aioproducer.core.partitioner import pick
 from aioproducer.core.produce_errors import Action, Verdict
 from aioproducer.errors import KafkaError, TransportError
-from aioproducer.testing.simulation import ALL_FAULTS, PROFILES, Workload, draw, simulate
-from aioproducer.testing.simulation.__main__ import main
-from aioproducer.testing.simulation.campaign import run_seeds
-from aioproducer.testing.simulation.plan import kinds_of
-from aioproducer.testing.simulation.systems import SYSTEMS
+from tests.simulation import ALL_FAULTS, PROFILES, Workload, draw, simulate
+from tests.simulation.__main__ import main
+from tests.simulation.campaign import run_seeds
+from tests.simulation.plan import kinds_of
+from tests.simulation.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.testing.simulation import Client
+    from tests.simulation import Client
 
 SEEDS = range(1, 1001)
 CPU_SECONDS = 60  # 30 on a machine with nothing else to do
 SLOWER = ("PYTHONASYNCIODEBUG", "ASAN_OPTIONS")
 """Where one of these is set, everything takes several times as long."""
-SIMULATE = "import loops; loops.use()\nfrom aioproducer.testing.simulation import simulate\n"
+TESTS = pathlib.Path(__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+SIMULATE = "import loops; loops.use()\nfrom tests.simulation import simulate\n"
 DIGESTS = f"{SIMULATE}for seed in range(1, 16): print(simulate(seed).digest)"
 
 
@@ -69,7 +71,7 @@ def test_processes_agree() -> None:
     """A seed is one run, in any order of the process's sets."""
     outputs = []
     for hash_seed in ("0", "1"):
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+        environment = ENVIRONMENT | {"PYTHONHASHSEED": hash_seed}
         outputs.append(subprocess.run([sys.executable, "-c", DIGESTS], env=environment, capture_output=True, text=True, check=True).stdout)
     assert outputs[0] == outputs[1]
     assert outputs[0].splitlines() == [simulate(seed).digest for seed in range(1, 16)]
@@ -80,9 +82,7 @@ def test_seeds_with_tls_repeat_in_every_process() -> None:
     seeds = [seed for seed in range(1, 400) if "SSL" in draw(seed).security.protocol]
     assert len(seeds) > 10
     program = f"{SIMULATE}print([simulate(seed).digest for seed in {seeds}])"
-    tests = pathlib.Path(__file__).parents[1]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
-    other = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
+    other = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
     assert other.strip() == repr([simulate(seed).digest for seed in seeds])
 
 
@@ -156,7 +156,7 @@ def test_a_run_that_does_not_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     async def waits_for_ever(client: Client) -> None:
         await client._loop.create_future()
 
-    monkeypatch.setattr("aioproducer.testing.simulation.run._AT_MOST", 30)
+    monkeypatch.setattr("tests.simulation.run._AT_MOST", 30)
     assert any(
         violation.startswith("never ended: TimeoutError") for violation in simulate(1, faults=(), workload=waits_for_ever).violations
     )
@@ -169,7 +169,7 @@ def test_a_loop_that_turns_for_ever_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
         while True:
             await asyncio.sleep(0)
 
-    monkeypatch.setattr("aioproducer.testing.simulation.run._TURNS", 2_000)
+    monkeypatch.setattr("tests.simulation.run._TURNS", 2_000)
     assert any(violation.startswith("livelock") for violation in simulate(1, faults=(), workload=turns_for_ever).violations)
 
 
@@ -205,7 +205,7 @@ def test_a_seed_that_fails_is_told_with_its_command(capsys: pytest.CaptureFixtur
     first = next(number for number, line in enumerate(told) if line.startswith("seed "))
     assert "lost: record " in told[first + 1]
     command = told[first].partition(": ")[2].split()
-    assert command[:3] == ["python", "-m", "aioproducer.testing.simulation"]
+    assert command[:3] == ["python", "-m", "tests.simulation"]
     assert main(command[3:]) == 1
     history = capsys.readouterr().out
     assert f"WRONG: {told[first + 1].strip()}" in history
