@@ -16,8 +16,8 @@ import time
 
 from nodes import running
 
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.net.security import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
-from aioproducer.core.batch_state import State
+from aioproducer.core.producer_batch import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

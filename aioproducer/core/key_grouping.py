@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Any, Final
 
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.records import columns
 from aioproducer.records.encoded_rows import BadRow, bad_partition
 

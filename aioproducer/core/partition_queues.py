@@ -36,10 +36,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.deadlines import Deadlines, IncompleteBatches
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
-from aioproducer.core.producer_batch import NO_EPOCH, PartitionQueue, ProducerBatch
+from aioproducer.core.producer_batch import NEXT, NO_EPOCH, Event, PartitionQueue, ProducerBatch
 from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.core.topic_routing import NO_LEADER, TopicRouting
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.produce_errors import Action, Verdict, fate, judge, standing
-from aioproducer.core.producer_batch import NO_EPOCH
+from aioproducer.core.producer_batch import NEXT, NO_EPOCH, Event, State
 from aioproducer.errors import Persisted
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
     from aioproducer.errors import BrokerError, TransportError
 
-__all__ = ["AGAIN", "ProduceAttempts", "failures", "over"]
+__all__ = ["AGAIN", "Backoff", "ProduceAttempts", "failures", "over"]
 
 _ANEW: Final = frozenset({Action.RENUMBER, Action.NEW_ID})
 # Python 3.11 looks enum members up slowly, and every batch needs this one.
@@ -194,3 +194,21 @@ class ProduceAttempts:
 def _place_of(batch: ProducerBatch, closed: Sequence[ProducerBatch]) -> int:
     """Return the index of a batch among the closed batches of its queue, which it is not one of."""
     return next((at for at, other in enumerate(closed) if other.place > batch.place), len(closed))
+
+
+# Kafka's ExponentialBackoff: +-20 %.
+_JITTER: Final = 0.2
+# 2 to this power exceeds any maximum, and is still a float.
+_MAX_DOUBLINGS: Final = 62
+
+
+class Backoff(NamedTuple):
+    """Holds the limits of an exponential backoff with jitter (KIP-580, KIP-144): `first` seconds, doubled at each failure up to `longest`."""
+
+    first: float
+    longest: float
+
+    def after(self, failures: int, chance: float) -> float:
+        """Return the seconds to wait after `failures` failures in a row (1 = the first). `chance`: a random number in [0, 1)."""
+        pause = min(self.longest, self.first * 2.0 ** min(max(failures - 1, 0), _MAX_DOUBLINGS))
+        return min(self.longest, pause * (1 - _JITTER + 2 * _JITTER * chance))

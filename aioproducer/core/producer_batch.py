@@ -4,15 +4,13 @@
 2. Its bytes are fixed when it is encoded. A retry sends the same bytes. A new number changes the header alone (KIP-360).
 3. A batch that was on the wire may have been written, regardless of the error that the client saw. Its failure has
    `persisted=maybe`.
-
-Its states are in `batch_state`.
 """
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
 from aioproducer.counting import counted
 
@@ -23,7 +21,73 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
-__all__ = ["NO_EPOCH", "PartitionQueue", "ProducerBatch", "TopicState"]
+__all__ = ["Event", "InvalidTransition", "NEXT", "NO_EPOCH", "PartitionQueue", "ProducerBatch", "State", "TopicState"]
+
+
+# The states of a batch and the transitions between them are Kafka's (seeds/003).
+
+
+class State(enum.IntEnum):
+    """Lists the states of a batch. They are integers because the hash of a plain Enum is a Python function."""
+
+    OPEN = 0
+    READY = 1
+    ENCODING = 2
+    IN_FLIGHT = 3
+    DONE = 4
+    FAILED = 5
+    SPLIT = 6
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+class Event(enum.IntEnum):
+    """Lists the events that change the state of a batch."""
+
+    CLOSE = 0
+    DRAIN = 1
+    SEND = 2
+    RETRY = 3
+    ACKNOWLEDGE = 4
+    FAIL = 5
+    SPLIT = 6
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class InvalidTransition(AssertionError):
+    """Raised for a bug in the caller, never for a runtime condition."""
+
+
+class _Transitions(dict[tuple[State, Event], State]):
+    """Maps a state and an event to the next state. Raises `InvalidTransition` if there is none."""
+
+    def __missing__(self, key: tuple[State, Event]) -> State:
+        raise InvalidTransition(f"a batch that is {key[0]} cannot {key[1]}")
+
+
+NEXT: Final = _Transitions(
+    {
+        (State.OPEN, Event.CLOSE): State.READY,
+        (State.READY, Event.DRAIN): State.ENCODING,
+        (State.ENCODING, Event.SEND): State.IN_FLIGHT,
+        # The connection was lost while the batch was compressed. The batch was not sent.
+        (State.ENCODING, Event.RETRY): State.READY,
+        # The batch keeps its place.
+        (State.IN_FLIGHT, Event.RETRY): State.READY,
+        (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,
+        # The batch was too large, or the broker refused some of its records. Smaller batches replace it.
+        (State.IN_FLIGHT, Event.SPLIT): State.SPLIT,
+        # The batch expired, or the producer stops.
+        (State.READY, Event.FAIL): State.FAILED,
+        (State.ENCODING, Event.FAIL): State.FAILED,
+        # Its bytes stay reserved until the connection no longer uses them (KAFKA-19012).
+        (State.IN_FLIGHT, Event.FAIL): State.FAILED,
+    }
+)
+
 
 NO_EPOCH: Final = -1
 # Python 3.11 looks enum members up slowly, and every batch needs these.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.backoff import Backoff
+    from aioproducer.core.produce_attempt import Backoff
     from aioproducer.engine.observability.instruments import Instruments
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 

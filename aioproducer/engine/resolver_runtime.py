@@ -7,9 +7,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
 from aioproducer.engine.observability.instruments import Instruments

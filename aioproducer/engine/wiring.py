@@ -7,12 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.core.availability import Availability
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
-from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
-from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
+from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, TopicExpiry, shrink
 from aioproducer.core.partition_queues import PartitionQueues
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.core.topic_updates import leave_cluster
 from aioproducer.engine.append.admission import Admission

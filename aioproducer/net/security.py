@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer.core.backoff import Backoff
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.kerberos_options import GSSAPI
 from aioproducer.msk_options import AWS_MSK_IAM
 from aioproducer.net.endpoint_sources import endpoint_source, endpoint_timeouts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.core.backoff import Backoff
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.observer import UNSEEN
 from aioproducer.wall_clock import wall_time

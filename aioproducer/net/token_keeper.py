@@ -26,7 +26,7 @@ from aioproducer.net.daemon_thread import in_daemon_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.core.backoff import Backoff
+    from aioproducer.core.produce_attempt import Backoff
     from aioproducer.net.observer import Observer
     from aioproducer.sasl.tokens import AsyncTokenSource, RefreshPolicy, Token, TokenSource
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer import Producer, UsageError
-from aioproducer.core import partitioner
+from aioproducer.core import topic_routing
 from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
 from aioproducer.errors import DeliveryError, Persisted, SerializationError
 from aioproducer.records.record_batch import encode_headers
@@ -320,8 +320,8 @@ def test_many_that_vanish_are_not_read(build: Any, loop: asyncio.AbstractEventLo
 @given(key=st.binary(max_size=300))
 def test_a_key_has_the_same_hash(build: Any, key: bytes) -> None:
     """Both builds hash a key of any length to the same number, and every byte counts."""
-    assert build.murmur2(key) == partitioner.murmur2(key)
-    assert build.murmur2(key[:-1]) == partitioner.murmur2(key[:-1])
+    assert build.murmur2(key) == topic_routing.murmur2(key)
+    assert build.murmur2(key[:-1]) == topic_routing.murmur2(key[:-1])
 
 
 @on_compiled

@@ -5,10 +5,9 @@ from __future__ import annotations
 from batches import OpenBatch
 
 from aioproducer.core.batch_splitting import Piece
-from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.deadlines import Deadlines, IncompleteBatches
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
+from aioproducer.core.producer_batch import NEXT, Event, PartitionQueue, ProducerBatch
 from aioproducer.core.topic_routing import TopicRouting
 
 

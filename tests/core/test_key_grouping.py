@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from aioproducer.core.key_grouping import MOST_ROWS, plain_assign
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.records import plain_columns
 from aioproducer.records.plain_columns import BadRow
 

@@ -11,15 +11,13 @@ import pytest
 from batches import FULL, answered, more, partition_queues, put, sent, split, topic
 
 from aioproducer.core import topic_routing as module
-from aioproducer.core.batch_state import State
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues, ReadyPartitions
-from aioproducer.core.partitioner import murmur2
 from aioproducer.core.produce_attempt import ProduceAttempts
-from aioproducer.core.producer_batch import ProducerBatch
+from aioproducer.core.producer_batch import ProducerBatch, State
 from aioproducer.core.sequence_numbers import Idempotence
-from aioproducer.core.topic_routing import TopicRouting
+from aioproducer.core.topic_routing import TopicRouting, murmur2
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.core.batch_splitting import Piece
-from aioproducer.core.batch_state import NEXT, Event, State
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
 from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues
 from aioproducer.core.produce_attempt import ProduceAttempts
+from aioproducer.core.producer_batch import NEXT, Event, State
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:

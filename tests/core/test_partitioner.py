@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.partitioner`."""
+"""Tests of `aioproducer.core.topic_routing`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from murmurs import MURMURS
 
-from aioproducer.core import partitioner as module
-from aioproducer.core.partitioner import murmur2, pick, weighed
+from aioproducer.core import topic_routing as module
+from aioproducer.core.topic_routing import murmur2, pick, weighed
 
 JAVAS = {  # Kafka's UtilsTest.testMurmur2, as Java's signed int
     b"21": -973932308,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import partition_queues, put, sent
 
-from aioproducer.core.batch_state import State
 from aioproducer.core.produce_attempt import ProduceAttempts, failures, over
 from aioproducer.core.produce_errors import Action
+from aioproducer.core.producer_batch import State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.errors import ConnectionLost, broker_error
 

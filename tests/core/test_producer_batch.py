@@ -7,7 +7,7 @@ import itertools
 import pytest
 from batches import partition_queues, put
 
-from aioproducer.core.batch_state import NEXT, Event, InvalidTransition, State
+from aioproducer.core.producer_batch import NEXT, Event, InvalidTransition, State
 
 ROWS = [
     (State.OPEN, Event.CLOSE, State.READY),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import more, partition_queues, put, sent, split, topic
 
-from aioproducer.core.batch_state import State
 from aioproducer.core.incremental import whole
 from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, over
 from aioproducer.core.produce_errors import Action, fate
+from aioproducer.core.producer_batch import State
 from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, WINDOW, ProducerIdAndEpoch, SequenceNumbers
 from aioproducer.core.topic_updates import forgetting, install, leave_cluster
 from aioproducer.errors import ConnectionLost, broker_error

@@ -9,9 +9,8 @@ import pytest
 from vectors.generate import run
 
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.partitioner import weighed
 from aioproducer.core.producer_batch import PartitionQueue
-from aioproducer.core.topic_routing import TopicRouting
+from aioproducer.core.topic_routing import TopicRouting, weighed
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
 PARTITIONS = (1, 2, 3, 7, 12, 50, 1000, 65_537)

@@ -13,8 +13,8 @@ from jumping import jumping, settle, until
 from nodes import Tasks, ask, now, refuse, running, with_fake
 from scripted import Asked, ScriptedDialer, ScriptedStream, api_versions
 
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import ConnectionLost
 from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey

@@ -11,7 +11,7 @@ from jumping import jumping, settle, until
 from nodes import ask, now, refuse, running, with_fake
 from scripted import ScriptedDialer, ScriptedStream
 
-from aioproducer.core.backoff import Backoff
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import ConnectionLost, KafkaError
 from aioproducer.net.broker_node import Standing
 

@@ -30,8 +30,8 @@ from tls_peers import (
     wants_a_client_certificate,
 )
 
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
 from aioproducer.net.security import Security
 from aioproducer.net.tls import HandshakeTurns, TlsStream, server_name

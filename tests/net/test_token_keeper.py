@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jumping import jumping, now, settle
 
-from aioproducer.core.backoff import Backoff
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import ConfigError, TokenUnavailable
 from aioproducer.net.observer import Observer
 from aioproducer.net.token_keeper import KeeperSettings, TokenKeeper

@@ -11,7 +11,7 @@ import pytest
 from builds import on_both, producer_on
 from whole import jumping, running, turns
 
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append import loop_budget
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.chosen_build import SLICE_RECORDS

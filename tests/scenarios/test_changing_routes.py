@@ -13,7 +13,7 @@ import pytest
 from builds import needs_compiled, on_both, producer_on
 from whole import jumping, running, turns
 
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from scenarios.transacting import VERSIONS, committed, transactional
 from whole import jumping, running
 
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.errors import BrokerError, DeliveryError, Persisted, TransactionAbortable
 from aioproducer.testing import FakeCluster
 

@@ -10,7 +10,7 @@ import pytest
 from builds import on_both, plain, producer_on
 from whole import jumping, running, turns
 
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append import loop_budget
 from aioproducer.errors import ProducerClosed, WouldBlock
 from aioproducer.testing import FakeCluster

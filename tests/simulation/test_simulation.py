@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer.core import produce_attempt, topic_routing
-from aioproducer.core.partitioner import pick
 from aioproducer.core.produce_errors import Action, Verdict
+from aioproducer.core.topic_routing import pick
 from aioproducer.errors import KafkaError, TransportError
 from tests.simulation import ALL_FAULTS, PROFILES, Workload, draw, simulate
 from tests.simulation.__main__ import main

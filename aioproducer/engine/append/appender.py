@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import partitioners
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD
 from aioproducer.engine.append.column_batches import ColumnBatches
 from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery

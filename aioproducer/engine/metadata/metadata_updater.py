@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Coroutine, Iterable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.backoff import Backoff
     from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import Broker, ClusterMetadata, TopicView
     from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
+    from aioproducer.core.produce_attempt import Backoff
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Answer

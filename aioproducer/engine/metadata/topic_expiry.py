@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioproducer.core.incremental import Steps
-    from aioproducer.core.metadata.topic_expiry import TopicExpiry
+    from aioproducer.core.metadata.metadata_schedule import TopicExpiry
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.topic_routing import TopicRouting
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.batch_state import State
 from aioproducer.core.drain_policy import Linger
+from aioproducer.core.producer_batch import State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, WINDOW
 from aioproducer.counting import counted
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aioproducer.core.batch_state import State
+from aioproducer.core.producer_batch import State
 from aioproducer.errors import BrokerError, BufferExhausted
 from aioproducer.model import Compression
 from aioproducer.net.observer import Traffic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.core.batch_state import State
+from aioproducer.core.producer_batch import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

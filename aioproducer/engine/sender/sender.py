@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from aioproducer.core import produce_exchange
-from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.drain_policy import DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.produce_exchange import PartitionResponse
+from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.counting import counted
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.transactions.transaction_state import State
+from aioproducer.core.transactions.transaction import State
 from aioproducer.errors import TransactionAbortable, TransactionTimeout
 
 if TYPE_CHECKING:

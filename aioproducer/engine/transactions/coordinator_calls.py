@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from aioproducer.core.backoff import Backoff
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.engine.transactions.coordinator_lookups import PATIENCE, CoordinatorLookups
 from aioproducer.errors import BrokerError, KafkaError, TransactionTimeout, TransportError, broker_error
 from aioproducer.wire.api import NAMES, ApiKey
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from aioproducer.core.metadata.cluster_metadata import Broker
-    from aioproducer.core.transactions.transaction_state import Coordinator
+    from aioproducer.core.transactions.transaction import Coordinator
     from aioproducer.engine.context import EngineContext
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster

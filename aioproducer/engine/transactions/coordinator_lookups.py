@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.core.transactions.transaction import Coordinator, Request
 from aioproducer.core.transactions.transaction_errors import Rpc
-from aioproducer.core.transactions.transaction_state import Coordinator, Request
 from aioproducer.engine.transactions import requests
 from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, TransportError
 from aioproducer.net.broker_node import BrokerNode

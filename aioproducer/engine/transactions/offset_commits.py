@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.transactions.transaction_state import Coordinator
+from aioproducer.core.transactions.transaction import Coordinator
 from aioproducer.engine.transactions.coordinator_calls import Exchange
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.wire.api import ApiKey

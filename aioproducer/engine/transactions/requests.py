@@ -14,8 +14,7 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aioproducer.core.transactions.transaction import Transaction
-    from aioproducer.core.transactions.transaction_state import Request
+    from aioproducer.core.transactions.transaction import Request, Transaction
     from aioproducer.errors import BrokerError
 
 __all__ = ["FIRST_WITH_MANY", "KEYS", "TransactionResponse", "bodies", "find_coordinators", "newest", "read"]

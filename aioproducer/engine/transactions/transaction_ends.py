@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.core.transactions.transaction import Coordinator, Request
 from aioproducer.core.transactions.transaction_errors import Rpc
-from aioproducer.core.transactions.transaction_state import Coordinator, Request
 from aioproducer.engine.transactions import requests
 from aioproducer.engine.transactions.coordinator_calls import Exchange
 from aioproducer.errors import broker_error

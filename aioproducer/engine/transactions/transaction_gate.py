@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.transactions.transaction import Transaction
-from aioproducer.core.transactions.transaction_state import State
+from aioproducer.core.transactions.transaction import State, Transaction
 from aioproducer.errors import BrokerError, KafkaError, RecordTooLarge, SendTimeout
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.transactions.transaction_state import Coordinator
+from aioproducer.core.transactions.transaction import Coordinator
 from aioproducer.engine.transactions.coordinator_calls import Exchange
 from aioproducer.errors import ProtocolError, broker_error
 from aioproducer.model import TopicPartition, TransactionDescription, TransactionListing

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import Broker
+from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.transactions.transaction import State
 from aioproducer.core.transactions.transaction_errors import Course, Rpc
-from aioproducer.core.transactions.transaction_state import State
 from aioproducer.engine.transactions import requests
 from aioproducer.errors import (
     BrokerError,
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproducer.core.partition_queues import PartitionQueues
-    from aioproducer.core.transactions.transaction import Transaction
-    from aioproducer.core.transactions.transaction_state import Operation, Request
+    from aioproducer.core.transactions.transaction import Operation, Request, Transaction
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater

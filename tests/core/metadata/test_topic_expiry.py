@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.metadata.topic_expiry`."""
+"""Tests of `aioproducer.core.metadata.metadata_schedule`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 from batches import partition_queues, put, topic
 
-from aioproducer.core.metadata.topic_expiry import TopicExpiry, shrink
+from aioproducer.core.metadata.metadata_schedule import TopicExpiry, shrink
 from aioproducer.core.topic_updates import install
 
 IDLE = 300.0

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
-from aioproducer.core.transactions.transaction import Transaction
+from aioproducer.core.transactions.transaction import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State, Transaction
 from aioproducer.core.transactions.transaction_errors import COURSES, Course, Rpc
-from aioproducer.core.transactions.transaction_state import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State
 from aioproducer.errors import (
     ConnectionLost,
     RecordTooLarge,

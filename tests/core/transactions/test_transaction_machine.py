@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
-from aioproducer.core.transactions.transaction import Transaction
+from aioproducer.core.transactions.transaction import Operation, Request, State, Transaction
 from aioproducer.core.transactions.transaction_errors import Rpc
-from aioproducer.core.transactions.transaction_state import Operation, Request, State
 from aioproducer.errors import ConnectionLost, KafkaError, TransactionError, TransactionMisuse, broker_error
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from batches import topic
 
 from aioproducer.config import ProducerConfig
-from aioproducer.core.backoff import Backoff
-from aioproducer.core.batch_state import NEXT, Event
 from aioproducer.core.partition_queues import PartitionQueues
+from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.core.topic_updates import install
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing, settle

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.encoding import Encodings
 from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.chosen_build import SLICE_RECORDS, here

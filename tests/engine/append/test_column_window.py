@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append.column_window import ColumnWindow
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.errors import PartitionUnavailable, UsageError

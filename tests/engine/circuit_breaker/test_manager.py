@@ -17,7 +17,7 @@ import pytest
 from whole import jumping, now, running, turns
 
 from aioproducer import Producer, Record
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.errors import BufferExhausted, DeliveryError, PartitionUnavailable, Persisted, UsageError, WouldBlock
 from aioproducer.model import CircuitEvent, CircuitState, TopicPartition
 from aioproducer.testing import FakeCluster

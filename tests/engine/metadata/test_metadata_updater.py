@@ -15,9 +15,9 @@ from jumping import jumping, settle, until
 from nodes import Tasks, now, refuse
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
-from aioproducer.core.backoff import Backoff
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
+from aioproducer.core.produce_attempt import Backoff
 from aioproducer.engine.metadata import metadata_updater as module
 from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
 from aioproducer.errors import BootstrapFailed

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.batch_state import State
 from aioproducer.core.produce_exchange import PartitionResponse
+from aioproducer.core.producer_batch import State
 from aioproducer.engine.delivery.chosen_build import Outcome, make_delivery
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.flush import Flush

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.core.batch_state import State
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
+from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch, State
 from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.append.chosen_build import FastPath
 from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.core.transactions.transaction_state import State
+from aioproducer.core.transactions.transaction import State
 from aioproducer.engine.transactions.context import TransactionScope
 from aioproducer.errors import ProducerClosed, TransactionAbortable, TransactionTimeout
 

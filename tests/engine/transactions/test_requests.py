@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
-from aioproducer.core.transactions.transaction import Transaction
+from aioproducer.core.transactions.transaction import Coordinator, OffsetsCommit, Request, Transaction
 from aioproducer.core.transactions.transaction_errors import Rpc
-from aioproducer.core.transactions.transaction_state import Coordinator, OffsetsCommit, Request
 from aioproducer.engine.transactions.requests import KEYS, TransactionResponse, bodies, newest, read
 from aioproducer.errors import BrokerError
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata

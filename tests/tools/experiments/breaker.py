@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import Producer
-from aioproducer.core.partitioner import murmur2
+from aioproducer.core.topic_routing import murmur2
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
 from tests.simulation.checker import Promise, check, read_log

@@ -203,7 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "batch-ends-twice",
-        "core/batch_state.py",
+        "core/producer_batch.py",
         "    (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,",
         "    (State.IN_FLIGHT, Event.ACKNOWLEDGE): State.DONE,\n    (State.FAILED, Event.ACKNOWLEDGE): State.DONE,",
         ("tests/core/test_producer_batch.py",),
@@ -693,14 +693,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "hash-ignores-the-tail",
-        "core/partitioner.py",
+        "core/topic_routing.py",
         "    if tail:\n",
         "    if tail and size > 4:\n",
         ("tests/core/test_partitioner.py",),
     ),
     Mutant(
         "hash-heads-of-all-sizes-together",
-        "core/partitioner.py",
+        "core/topic_routing.py",
         "heads = _heads[size & 3]",
         "heads = _heads[0]",
         ("tests/core/test_partitioner.py",),
@@ -721,7 +721,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the-longest-queue-is-left-out",
-        "core/partitioner.py",
+        "core/topic_routing.py",
         "above = max(depths) + 1",
         "above = max(depths)",
         ("tests/core/test_partitioner.py", "tests/core/test_topic_routing.py"),
@@ -868,7 +868,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "backoff-beyond-its-longest",
-        "core/backoff.py",
+        "core/produce_attempt.py",
         "return min(self.longest, pause * (1 - _JITTER + 2 * _JITTER * chance))",
         "return pause * (1 - _JITTER + 2 * _JITTER * chance)",
         ("tests/core/test_backoff.py",),
