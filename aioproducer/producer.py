@@ -441,7 +441,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         try:
             if is_over:
                 if is_first:
-                    engine.shutdown.drop(0.0)
+                    engine.shutdown.drop()
             elif engine is self._starting_engine:
                 await engine.startup.stop()
             elif is_first:
@@ -529,7 +529,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             )
         finally:
             # A warnings filter may raise the warning as an error.
-            engine.shutdown.drop(self.config.close_timeout_ms / 1000)
+            engine.shutdown.drop()
 
 
 # The calls as they are defined above: a program may replace those of the class, as instrumentations do with `send`.

@@ -14,7 +14,6 @@ from aioproducer.engine.context import EngineContext
 from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
 from aioproducer.engine.observability.instruments import Instruments
 from aioproducer.engine.observability.waiting_notice import waiting_notice
-from aioproducer.engine.tasks import fork_safety
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor, reason_of_end
 from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
@@ -22,7 +21,7 @@ from aioproducer.errors import ProducerClosed
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.settings import net_settings
-from aioproducer.net.transport import close_socket, disown
+from aioproducer.net.transport import close_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -111,7 +110,6 @@ class ResolverRuntime:
             ProducerClosed: `stop` was called meanwhile.
         Cancellation, or an error: no task or connection is left.
         """
-        fork_safety.watch(self)
         until = self.loop.time() + self._config.max_block_ms / 1000
         try:
             async with self._starting:
@@ -168,10 +166,6 @@ class ResolverRuntime:
         """Return whether the resolver runs."""
         return self._is_open and self._failure is None
 
-    def forget_fork(self) -> None:
-        """Drop the connections and the event loop in a forked child: they belong to the parent process."""
-        disown(self._cluster.leave())
-
     async def brokers(self) -> list[BrokerNode]:
         """Return the nodes of all brokers, after the metadata is read anew."""
         await self._updater.bootstrap(None)
@@ -190,10 +184,7 @@ class ResolverRuntime:
             await self._cluster.close_gradually(now=True)
         finally:
             self._supervisor.stop()
-            try:
-                await self._supervisor.ended()
-            finally:
-                fork_safety.forget(self)
+            await self._supervisor.ended()
 
     def _on_failure(self, error: BaseException) -> None:
         """Fail the resolver, because a task or a callback of it ended by a bug, or was cancelled from outside."""
@@ -221,4 +212,3 @@ class ResolverRuntime:
         self.calls.close(lambda: ProducerClosed("the resolver was dropped without stop()"))
         self._cluster.close(now=True)
         self._supervisor.stop()
-        fork_safety.forget(self)

@@ -84,7 +84,7 @@ class Runtime:
         self.pool: BufferPool = parts.pool
         self.flush: Callable[[float | None], Awaitable[FlushSummary]] = parts.flushes.flush
         self.from_thread: ThreadBridge = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
-        self.shutdown: Shutdown = Shutdown(config, parts, self.from_thread, partial(fork_safety.forget, self))
+        self.shutdown: Shutdown = Shutdown(config, parts, self.from_thread)
         self.startup: Startup = Startup(config, parts, self.shutdown)
 
     async def start(self, *, wait: bool) -> None:
@@ -225,14 +225,10 @@ class Runtime:
         return os.getpid() != self._pid
 
     def forget_fork(self) -> None:
-        """Drop the connections and the event loop in a forked child: they belong to the parent process."""
+        """Close the fast path in a forked child, so that `check` refuses every send, and let go of the parent's connections."""
         self._fast_path.fast = {}
         self._fast_path.here = None
         self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
-        self.parts.unhandled_failures.silence()
-        if self.parts.failed_batches is not None:
-            self.parts.failed_batches.silence()
-        self.from_thread.forget_fork()
         disown(self.parts.cluster.leave())
 
     @property

@@ -1,16 +1,12 @@
-"""Ends a producer: flushes and stops it, or fails it after a bug, or ends what its application dropped."""
+"""Ends a producer: flushes and stops it, fails it after a bug, or ends what its application dropped."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
-from functools import partial
 from typing import TYPE_CHECKING, Final
-from weakref import WeakSet
 
 from aioproducer.counting import counted
-from aioproducer.engine.dropped_producer import DroppedProducer, warn
 from aioproducer.engine.observability.waiting_notice import waiting_notice
 from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.errors import KafkaError, ProducerClosed
@@ -37,7 +33,6 @@ class Shutdown:
 
     Args:
         from_thread: refuses records of other threads from the end on.
-        forget: called when the producer uses no connection of its process any more.
 
     Attributes:
         is_open: records may be sent.
@@ -45,25 +40,19 @@ class Shutdown:
         on_failure: called when the producer fails.
     """
 
-    def __init__(self, config: ProducerConfig, parts: EngineParts, from_thread: ThreadBridge, forget: Callable[[], None]) -> None:
+    def __init__(self, config: ProducerConfig, parts: EngineParts, from_thread: ThreadBridge) -> None:
         self.is_open: bool = False
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
         self._config = config
         self._parts = parts
         self._from_thread = from_thread
-        self._forget = forget
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._events = parts.instruments.events
         self._is_flushed = False
         # Until then, a stop waits for `on_failed`.
         self._until = 0.0
-        self._dropped: DroppedProducer | None = None
-        # Records that had not ended when the producer failed or was dropped.
-        self._lost = 0
-        # At the end of the program.
-        self._is_reported = False
 
     @property
     def has_ended(self) -> bool:
@@ -80,7 +69,6 @@ class Shutdown:
     def open(self) -> None:
         """Note that the producer has started."""
         self.is_open = True
-        _started.add(self)
         self._events.tell("producer-started")
 
     async def stop(self, timeout: float) -> FlushSummary | None:
@@ -143,7 +131,6 @@ class Shutdown:
             try:
                 await self.ended()
             finally:
-                self._forget()
                 self._parts.batch_compressor.close()
 
     def _shut(self, cause: KafkaError, *, closes_connections: bool = True) -> None:
@@ -183,7 +170,6 @@ class Shutdown:
             _log.error("The producer failed: %r", error, exc_info=error)
         cause = ProducerClosed(f"the producer failed: {reason_of_end(error)}")
         cause.__cause__ = error
-        self._count_lost()
         self._shut(cause)
 
     def on_bug(self, error: BaseException) -> None:
@@ -194,90 +180,27 @@ class Shutdown:
         else:
             _log.error("A bug: %r", error, exc_info=error)
 
-    # Without stop()
+    def drop(self) -> None:
+        """End at once, sending nothing, because the producer was garbage-collected, or its loop was closed. Any thread may call it.
 
-    def drop(self, timeout: float) -> None:
-        """Send the queued records for at most `timeout` seconds, then end, because the producer was garbage-collected.
-
-        Any thread may call it. A second call does nothing.
+        `Producer.__del__` may run inside any call, so the event loop ends the parts, in a step of its own.
         """
-        if self._dropped is not None or self._is_reported:
-            return
-        self._dropped = DroppedProducer(
-            self._loop,
-            self._name,
-            spawn=self._parts.supervisor.spawn,
-            flush=partial(self._flush_dropped, timeout),
-            end=self._end_now,
-        )
-        self._dropped.schedule()
-
-    def end_with_program(self) -> None:
-        """Report what is lost at the end of the program, whose event loop was left open. A forked child leaves that to the parent.
-
-        A producer that is still referenced stays open: functions that were registered with `atexit` earlier are called later, and may
-        stop it.
-        """
-        if os.getpid() != self._pid or self._loop.is_running():
-            return
-        if self._dropped is not None:
-            self._dropped.finish()
-        elif self.is_open:
-            self._is_reported = True
-            count = self._unended()
-            if count:
-                warn(self._name, "the program ends", f"{counted(count, 'record')} not acknowledged")
-
-    @property
-    def _name(self) -> str:
-        """Return the producer's client id and brokers."""
-        servers = ",".join(node.where for node in self._parts.cluster.bootstrap)
-        return f"{self._config.client_id} of {servers}"
-
-    async def _flush_dropped(self, timeout: float) -> None:
-        until = self._loop.time() + timeout
-        summary = await self._finish_records(until)
-        if summary is not None:
-            self._lost += summary.failed
-            self._is_flushed = not summary.pending
-        if self._is_flushed:
-            self._shut(ProducerClosed("the producer was dropped without stop()"))
-            await self._parts.cluster.sent(until - self._loop.time())
-
-    def _end_now(self) -> int:
-        """End without waiting, also if the event loop is closed. Returns the number of records that were lost."""
-        parts = self._parts
-        self._count_lost()
-        self._forget()
-        if self._loop.is_closed():
+        try:
+            self._loop.call_soon_threadsafe(self._end_dropped)
+        # The event loop is closed.
+        except RuntimeError:
             self.is_open = False
-            parts.admission.shut()
-            for stream in parts.cluster.leave():
+            self._parts.admission.shut()
+            for stream in self._parts.cluster.leave():
                 close_socket(stream)
-        else:
-            self._events.tell("producer-stopped", unfinished=len(parts.partition_queues.incomplete))
-            self._shut(ProducerClosed("the producer was dropped without stop()"))
-            parts.supervisor.stop()
-        parts.supervisor.when_ended(self._end_workers)
-        return self._lost
+            self._parts.close_interception()
 
-    def _count_lost(self) -> None:
-        """Count the records that have not ended, which fail now, as lost. A send that waits raises, if its caller is still there."""
-        if self._dropped is None:
-            self._lost += self._unacknowledged() + self._from_thread.queued
-            return
-        self._lost += self._unended()
-        # The warning of `DroppedProducer` reports their number, so their failures are not reported again.
-        for batch in self._parts.partition_queues.incomplete:
-            batch.result.look()
-
-    def _unended(self) -> int:
-        """Return the number of records that are queued or in flight, that wait, or that a thread has handed over."""
-        return self._unacknowledged() + self._parts.admission.pending.waiting + self._from_thread.queued
-
-    def _end_workers(self) -> None:
-        self._parts.batch_compressor.close()
-        self._parts.close_interception()
+    def _end_dropped(self) -> None:
+        self._events.tell("producer-stopped", unfinished=len(self._parts.partition_queues.incomplete))
+        self._shut(ProducerClosed("the producer was dropped without stop()"))
+        self._parts.supervisor.stop()
+        # Interceptors hear of the records that fail now.
+        self._parts.supervisor.when_ended(self._parts.close_interception)
 
 
 def trouble(parts: EngineParts) -> object | None:
@@ -285,13 +208,3 @@ def trouble(parts: EngineParts) -> object | None:
     cluster = parts.cluster
     unreached = next((node.last_error for node in (*cluster.nodes, *cluster.bootstrap) if node.last_error), None)
     return parts.updater.schedule.trouble or (parts.ids.trouble if parts.ids is not None else None) or unreached
-
-
-# Those that have started. An event loop that runs in a daemon thread still uses its producers when the program ends.
-_started: Final[WeakSet[Shutdown]] = WeakSet()
-
-
-@atexit.register
-def _end_with_program() -> None:
-    for shutdown in list(_started):
-        shutdown.end_with_program()

@@ -326,12 +326,12 @@ async def test_records_of_an_aborted_transaction() -> None:
 
 
 @jumping
-async def test_a_producer_that_is_dropped_hands_out(caplog: pytest.LogCaptureFixture) -> None:
-    """Without `stop`, the loop hands out what could not be sent."""
+async def test_a_producer_that_is_dropped_hands_out() -> None:
+    """Without `stop`, the loop hands out what was not acknowledged."""
     failed = Failed()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        producer: Any = Producer(**cluster.client_options, on_failed=failed, close_timeout_ms=1_000)
+        producer: Any = Producer(**cluster.client_options, on_failed=failed)
         await producer.start()
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
@@ -342,7 +342,6 @@ async def test_a_producer_that_is_dropped_hands_out(caplog: pytest.LogCaptureFix
             gc.collect()
         await asyncio.sleep(2)
         assert failed.values == [b"v"]
-        assert "1 record not sent" in caplog.text
         hang.release()
 
 
@@ -375,7 +374,6 @@ async def test_a_forked_child_hands_out_nothing() -> None:
             await asyncio.sleep(0)
 
         def look() -> None:
-            assert batches.is_empty
             batches._hand_out()
             assert failed.batches == []
 

@@ -427,34 +427,6 @@ def test_a_loop_closed_without_stop_gives_one_resource_warning(monkeypatch: pyte
     assert told == ignored == []
 
 
-@pytest.mark.parametrize("linger_ms", [0, 60_000])
-def test_what_was_pending_when_the_program_ended_is_told_of(linger_ms: int, caplog: pytest.LogCaptureFixture) -> None:
-    """A producer was never stopped, with records in an open batch and in one without a response. A warning says how
-    many records are lost.
-    """
-
-    async def forget() -> None:
-        cluster = await FakeCluster(memory=True).__aenter__()
-        cluster.create_topic("orders")
-        cluster.hang("Produce", times=None)
-        producer = Producer(**cluster.client_options, linger_ms=linger_ms)
-        await producer.start()
-        for _ in range(3):
-            await producer.send("orders", b"v")
-        await asyncio.sleep(0)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # a recorded warning holds the producer
-        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-            runner.run(forget())
-        for _ in range(3):
-            gc.collect()
-    assert [(record.name, record.getMessage().split(": ")[1:2]) for record in caplog.records if record.levelno >= logging.WARNING] == [
-        ("aioproducer", ["the producer was dropped without stop()"])
-    ]
-    assert "3 records not sent" in caplog.text
-
-
 @jumping
 async def test_failures_nobody_looks_at_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     """The producer logs one warning per topic and error in an interval. It logs none for failures that the caller looked at."""

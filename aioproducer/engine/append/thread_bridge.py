@@ -175,12 +175,13 @@ class ThreadBridge:
         self._queue: deque[_Handed] = deque()
         self._held = 0
         self._is_due = False
-        self._is_forked = False
+        self._pid = os.getpid()
         self._error: Callable[[], Exception] | None = None
 
     def hand_over(self, record: tuple[Any, ...]) -> ThreadDelivery:
         """Hand over a record for `FromThread.send`. Returns its future; `record` is all arguments of `Producer.send`, in order."""
-        if self._is_forked:
+        # A thread of the parent may have held the lock, and the loop's wake-up pipe is the parent's, too.
+        if os.getpid() != self._pid:
             raise ProducerClosed(FORKED)
         if self._loop.is_closed():
             raise ProducerClosed(LOOP_CLOSED)
@@ -222,7 +223,7 @@ class ThreadBridge:
             TimeoutError: the loop did not answer within some seconds: something holds it.
         """
         is_here = threading.get_ident() == self._thread or _running_loop() is self._loop
-        if self._is_forked or is_here or not self._loop.is_running():
+        if os.getpid() != self._pid or is_here or not self._loop.is_running():
             return question()
         answer: Future[T] = Future()
         try:
@@ -238,18 +239,6 @@ class ThreadBridge:
     def is_elsewhere(self) -> bool:
         """Return whether this thread is not the one that runs the loop, or ran it when the producer started."""
         return self._loop.is_running() or threading.get_ident() != self._thread
-
-    def forget_fork(self) -> None:
-        """Refuse records in a forked child.
-
-        A thread of the parent may have held the lock, and the loop's wake-up pipe is the parent's, too.
-        """
-        self._is_forked = True
-
-    @property
-    def queued(self) -> int:
-        """Return the number of records that were handed over and that the event loop has not taken."""
-        return len(self._queue)
 
     # In the loop's thread
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,7 +41,7 @@ class UnhandledFailures:
         self._loop = loop
         self._client_id = client_id
         self._hook = hook if hook is None else SlowCallbacks(loop.time).over("on_delivery_error", hook)
-        self._is_silent = False
+        self._pid = os.getpid()
         self._warns = warns
         self._told: set[tuple[str, str]] = set()
         self._since = -_WARN_EVERY
@@ -48,18 +49,14 @@ class UnhandledFailures:
 
     def on_failure(self, error: DeliveryError, count: int) -> None:
         """Report that `count` records of a batch failed and no code looked at them. Any thread may call this."""
-        # The batch was dropped with its transaction.
-        if self._is_silent or isinstance(error.__cause__, TransactionError):
+        # In a forked child, the parent reports it. Or the batch was dropped with its transaction.
+        if os.getpid() != self._pid or isinstance(error.__cause__, TransactionError):
             return
         if self._hook is not None and not self._loop.is_closed():
             # The last reference to the result may have been released in another thread.
             self._loop.call_soon_threadsafe(_tell, self._hook, error, count, context=Context())
         if self._warns:
             self._warn(error, count)
-
-    def silence(self) -> None:
-        """Report nothing any more, in a forked child: the parent process does."""
-        self._is_silent = True
 
     def _warn(self, error: DeliveryError, count: int) -> None:
         now = self._loop.time()

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -74,7 +75,8 @@ class FailedBatches:
         self._codec = cast("Compression", context.config.compression_type)
         self._pool = pool
         self._waiting: deque[_FailedBatch] = deque()
-        self._is_due = self._is_silent = False
+        self._is_due = False
+        self._pid = os.getpid()
         # The numbers of the batches that were queued, and of those whose call has ended.
         self._queued = self._handed_out = 0
         # What waits for the calls of the first so many batches.
@@ -84,14 +86,14 @@ class FailedBatches:
     @property
     def is_empty(self) -> bool:
         """Return whether no batch waits for its call."""
-        return self._is_silent or self._handed_out == self._queued
+        return self._handed_out == self._queued
 
     def add(self, batch: ProducerBatch, error: DeliveryError) -> None:
         """Queue the records of a batch that fails with `error`, while the batch still has its payload.
 
         Records that are dropped with their transaction are left out: its commit raises, and its code sends them again.
         """
-        if self._is_silent or isinstance(error.__cause__, TransactionError):
+        if isinstance(error.__cause__, TransactionError):
             return
         parcel = Parcel.of(batch)
         failed = _FailedBatch(error, parcel, len(parcel.payload) + BATCH_OVERHEAD)
@@ -117,11 +119,6 @@ class FailedBatches:
             left = sum(failed.parcel.record_count for failed in self._waiting)
             _log.error("stop() does not wait any longer for on_failed, which has not had %s yet", counted(left, "failed record"))
 
-    def silence(self) -> None:
-        """Hand out nothing any more, in a forked child: the parent process does."""
-        self._is_silent = True
-        self._waiting.clear()
-
     def _schedule(self) -> None:
         if not self._is_due:
             self._is_due = True
@@ -130,7 +127,8 @@ class FailedBatches:
 
     def _hand_out(self) -> None:
         self._is_due = False
-        if not self._waiting:
+        # In a forked child, the parent hands them out.
+        if not self._waiting or os.getpid() != self._pid:
             return
         failed = self._waiting.popleft()
         if self._waiting:

@@ -1,64 +1,35 @@
-"""Holds the producers that run when their process forks: a child must not use its parent's connections and loop.
+"""Closes the producers of a process in its forked children: connections and loop are the parent's.
 
-1. A forked child shares sockets and the selector's epoll with its parent. A producer in the child therefore does no I/O at all. Its
-   calls raise, and each of its sockets is replaced in the child's own table of files (`net.transport.disown`).
-2. The objects of the parent's loop stay referenced in the child. A loop or a uvloop transport closes itself when the garbage collector
-   frees it. It would thereby remove the parent's files from the shared epoll.
+A child that was forked in the loop's own thread could otherwise append to open batches, which the parent alone sends. Every other call checks
+the process id.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
-import weakref
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
-__all__ = ["FORKED", "forget", "watch"]
+if TYPE_CHECKING:
+    from aioproducer.engine.runtime import Runtime
+
+__all__ = ["FORKED", "watch"]
 
 FORKED: Final = "the producer belongs to the process that was forked from; make one here"
+_live: WeakSet[Runtime] = WeakSet()
+# A loop, or a uvloop transport, that the child collects closes itself, and takes the parent's files out of the epoll that both share.
+_inherited: list[Runtime] = []
 
 
-class _Forked(Protocol):
-    def forget_fork(self) -> None:
-        """Stop using the parent's connections and loop. Called in the child."""
-
-
-_live: weakref.WeakSet[_Forked] = weakref.WeakSet()
-# The producers of the parent process, and of the parent's own parent.
-_inherited: list[_Forked] = []
-
-
-def watch(producer: _Forked) -> None:
-    """Add a producer that runs from now on."""
-    _live.add(producer)
-
-
-def forget(producer: _Forked) -> None:
-    """Remove a producer that has ended, or that never ran."""
-    _live.discard(producer)
+def watch(runtime: Runtime) -> None:
+    """Close this producer in each child that is forked from now on."""
+    _live.add(runtime)
 
 
 def _after_fork() -> None:
-    inherited = tuple(_live)
-    if not inherited:
-        return
-    _live.clear()
-    if not _inherited:
-        atexit.register(_keep)
-    _inherited.extend(inherited)
-    for producer in inherited:
-        producer.forget_fork()
-
-
-def _keep() -> None:
-    """Add a reference to each inherited producer that is never released: the interpreter would collect them at its end."""
-    # An interpreter that is not CPython, or that has no ctypes, raises one of these.
-    with contextlib.suppress(ImportError, AttributeError):
-        import ctypes
-
-        for producer in _inherited:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(producer))
+    for runtime in list(_live):
+        runtime.forget_fork()
+        _inherited.append(runtime)
 
 
 if hasattr(os, "register_at_fork"):

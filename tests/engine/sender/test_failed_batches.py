@@ -147,19 +147,6 @@ async def test_bytes_that_do_not_decode_are_logged(caplog: pytest.LogCaptureFixt
     assert "could not take 1 record of orders-0" in line.getMessage()
 
 
-@pytest.mark.asyncio
-async def test_a_fork_is_silent() -> None:
-    """After `silence` nothing is handed out, neither what waits nor what comes."""
-    calls: list[Any] = []
-    handing = Handing(lambda *told: calls.append(told))
-    handing.fail(b"1")
-    handing.batches.silence()
-    handing.fail(b"2")
-    assert handing.batches.is_empty
-    for _ in range(4):
-        await asyncio.sleep(0)
-    assert calls == []
-
 
 def test_a_failed_record_does_not_show_its_bytes() -> None:
     """`repr` shows no bytes of a record; the arguments of `send` are its first fields."""
