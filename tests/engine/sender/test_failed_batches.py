@@ -147,7 +147,6 @@ async def test_bytes_that_do_not_decode_are_logged(caplog: pytest.LogCaptureFixt
     assert "could not take 1 record of orders-0" in line.getMessage()
 
 
-
 def test_a_failed_record_does_not_show_its_bytes() -> None:
     """`repr` shows no bytes of a record; the arguments of `send` are its first fields."""
     record = FailedRecord("orders", b"canary", b"canary", 3, 7, (("name", b"canary"),), Persisted.MAYBE)
