@@ -72,8 +72,7 @@ if _typing.TYPE_CHECKING:
         Serializer,
         Stream,
     )
-    from aioproducer.metrics.registry import MetricName, Snapshot
-    from aioproducer.metrics.sensors import Distribution
+    from aioproducer.metrics.registry import Distribution, MetricName, Snapshot
     from aioproducer.model import (
         Acks,
         BrokerSecurity,

@@ -41,7 +41,7 @@ WITH_HEADERS: Final = 2
 # Bytes, or headers beside them, as `Encoder.encode` may return them.
 _WITH_HEADERS_LENGTH: Final = 2
 # The ends of the files that call the user's serializers. None of their lines is a place where a serializer raised.
-_CALLERS: Final = ("aioproducer/serializers.py", "aioproducer/encoding.py", "slow_callbacks.py", "_fast_path.pyx", "fast_path.py")
+_CALLERS: Final = ("aioproducer/serializers.py", "aioproducer/encoding.py", "diagnostics.py", "_fast_path.pyx", "fast_path.py")
 
 
 def string_serializer(value: str) -> bytes:

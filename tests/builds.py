@@ -82,7 +82,7 @@ _SHARED = frozenset(
         *(twin.format(prefix) for twin in _TWINS for prefix in ("", "_")),
         "delivery.outcome",
         "tasks.callbacks",
-        "observability.slow_callbacks",
+        "observability.diagnostics",
     )
 )
 

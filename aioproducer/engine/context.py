@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.produce_attempt import Backoff
-    from aioproducer.engine.observability.instruments import Instruments
+    from aioproducer.engine.observability.metrics_recorder import Instruments
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 
 __all__ = ["EngineContext", "random_number"]

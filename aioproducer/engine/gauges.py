@@ -53,7 +53,7 @@ class Gauges:
         self._updater = updater
         self._config = context.config
         self._recorder = context.instruments.recorder
-        self._certificates = context.instruments.certificates
+        self._instruments = context.instruments
         self._clock = context.loop.time
         self._has_depths = context.config.metrics_recording_level in {"debug", "trace"}
         self._open_breakers: Callable[[], Sequence[str]] = circuit_break_manager.told if circuit_break_manager is not None else list
@@ -93,8 +93,8 @@ class Gauges:
             "brokers-late": self._partition_queues.availability.late,
             "topics-known": len(self._partition_queues.routings),
             "breakers-open": len(self._open_breakers()),
-            "client-certificate-expiry-ms": 1000 * (self._certificates.client_ends_at or 0.0),
-            "broker-certificate-expiry-ms": 1000 * min(self._certificates.brokers_end_at.values(), default=0.0),
+            "client-certificate-expiry-ms": 1000 * (self._instruments.client_certificate_ends_at or 0.0),
+            "broker-certificate-expiry-ms": 1000 * min(self._instruments.brokers_certificates_end_at.values(), default=0.0),
             **_of_tokens(self._tokens),
         }
 

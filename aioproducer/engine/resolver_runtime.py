@@ -12,8 +12,8 @@ from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
-from aioproducer.engine.observability.instruments import Instruments
-from aioproducer.engine.observability.waiting_notice import waiting_notice
+from aioproducer.engine.observability.diagnostics import waiting_notice
+from aioproducer.engine.observability.metrics_recorder import Instruments
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor, reason_of_end
 from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
@@ -85,7 +85,7 @@ class ResolverRuntime:
         self._failure: BaseException | None = None
         self._is_open = False
         self._starting = asyncio.timeout(None)
-        instruments = self._instruments = Instruments(config, version, loop.time, int(wall_clock() * 1000))
+        instruments = self._instruments = Instruments(config, version, loop, int(wall_clock() * 1000))
         view = ClusterMetadata()
         is_due = asyncio.Event()
         schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_due.set)

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.counting import counted
-from aioproducer.engine.observability.waiting_notice import waiting_notice
+from aioproducer.engine.observability.diagnostics import waiting_notice
 from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.guarded_log import GuardedLog

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.engine.observability.waiting_notice import waiting_notice
+from aioproducer.engine.observability.diagnostics import waiting_notice
 from aioproducer.engine.sender.record_formats import check_brokers
 from aioproducer.engine.shutdown import trouble
 from aioproducer.engine.tasks.supervisor import reason_of_end

@@ -33,7 +33,7 @@ from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
 from aioproducer.engine.metadata.topic_expiry import TopicExpiryTask
 from aioproducer.engine.metadata.topic_waiters import TopicRequests
-from aioproducer.engine.observability.instruments import Instruments
+from aioproducer.engine.observability.metrics_recorder import Instruments
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.sender.flushes import Flushes
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.hooked_path import HookedFastPath
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
     from aioproducer.engine.memory.partition_quota import PartitionQuota
-    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+    from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.engine.sender.failed_batches import FailedBatches
     from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
@@ -137,7 +137,7 @@ def wire(
     delivery_context = DeliveryContext(loop, unhandled_failures.on_failure, wall_clock)
     guard = GuardedLoop(loop, on_bug)
     supervisor = Supervisor(on_crash)
-    instruments = Instruments(config, settings.software_version, loop.time, delivery_context.now_ms())
+    instruments = Instruments(config, settings.software_version, loop, delivery_context.now_ms())
     backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
     context = EngineContext(config, guard, supervisor.spawn, backoff, settings.chance, instruments)
 

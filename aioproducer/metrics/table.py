@@ -10,11 +10,12 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aioproducer.metrics.sensors import Sensor
 from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from aioproducer.metrics.registry import Sensor
 
     Read: TypeAlias = Callable[[Sensor, float], float]
 
@@ -81,12 +82,12 @@ class Row(NamedTuple):
 _TOTAL: Final = (Kind.COUNTER, lambda sensor, _now: sensor.total, 0.0)
 _COUNT: Final = (Kind.COUNTER, lambda sensor, _now: sensor.count, 0.0)
 _NANOSECONDS: Final = (Kind.COUNTER, lambda sensor, _now: sensor.total * 1e9, 0.0)
-_RATE: Final = (Kind.GAUGE, Sensor.rate, 0.0)
-_COUNT_RATE: Final = (Kind.GAUGE, Sensor.count_rate, 0.0)
-_AVERAGE: Final = (Kind.GAUGE, Sensor.average, _NAN)
+_RATE: Final = (Kind.GAUGE, lambda sensor, now: sensor.rate(now), 0.0)
+_COUNT_RATE: Final = (Kind.GAUGE, lambda sensor, now: sensor.count_rate(now), 0.0)
+_AVERAGE: Final = (Kind.GAUGE, lambda sensor, now: sensor.average(now), _NAN)
 # 1.0: nothing is compressed, or nothing was sent.
-_RATIO: Final = (Kind.GAUGE, Sensor.average, 1.0)
-_MAXIMUM: Final = (Kind.GAUGE, Sensor.maximum, _NAN)
+_RATIO: Final = (Kind.GAUGE, lambda sensor, now: sensor.average(now), 1.0)
+_MAXIMUM: Final = (Kind.GAUGE, lambda sensor, now: sensor.maximum(now), _NAN)
 _ALL: Final = (Group.PRODUCER, Group.NODE)
 _OF_RECORDS: Final = (Group.PRODUCER, Group.TOPIC)
 _HERE: Final = (Group.PRODUCER,)

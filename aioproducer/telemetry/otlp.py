@@ -35,9 +35,9 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from aioproducer.metrics.sensors import Distribution
+from aioproducer.metrics.registry import Distribution
 from aioproducer.metrics.table import Group, Kind
-from aioproducer.telemetry.naming import check_client_ids, labels_of, prometheus_name, read_all
+from aioproducer.telemetry import check_client_ids, labels_of, prometheus_name, read_all
 from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from aioproducer.metrics.registry import Snapshot
     from aioproducer.metrics.table import Row
-    from aioproducer.telemetry.naming import Metered
+    from aioproducer.telemetry import Metered
 
 __all__ = ["export", "metrics_data", "push"]
 

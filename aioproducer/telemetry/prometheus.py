@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from aioproducer.metrics.registry import Snapshot
-from aioproducer.metrics.sensors import Distribution
+from aioproducer.metrics.registry import Distribution, Snapshot
 from aioproducer.metrics.table import TABLE, Kind
-from aioproducer.telemetry.naming import check_client_ids, client_id_of, labels_of, prometheus_name, read_all
+from aioproducer.telemetry import check_client_ids, client_id_of, labels_of, prometheus_name, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from aioproducer.metrics.table import Row
-    from aioproducer.telemetry.naming import Metered
+    from aioproducer.telemetry import Metered
 
 __all__ = ["ProducerCollector"]
 

@@ -37,8 +37,7 @@ from aioproducer.errors import (
     broker_error,
 )
 from aioproducer.life_cycle import LifeCycle
-from aioproducer.metrics.registry import Metrics, Snapshot
-from aioproducer.metrics.sensors import Windows
+from aioproducer.metrics.registry import Metrics, Snapshot, Windows
 from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
 from aioproducer.option_kinds import DEFAULT_PREFIX
 from aioproducer.producer_options import AllRecordingArguments, RecordingArguments, SerializerOf

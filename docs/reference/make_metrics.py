@@ -6,9 +6,9 @@ import logging
 import pathlib
 from typing import TYPE_CHECKING
 
-from aioproducer.engine.observability.events import EVENTS
+from aioproducer.engine.observability.diagnostics import EVENTS
 from aioproducer.metrics.table import BOUNDS, TABLE, TAGS, Group, Kind
-from aioproducer.telemetry.naming import prometheus_name
+from aioproducer.telemetry import prometheus_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +20,7 @@ PAGE = pathlib.Path(__file__).with_name("metrics.md")
 HEAD = """\
 # Metrics and events
 
-<!-- Made by docs/reference/make_metrics.py of aioproducer/metrics/table.py and aioproducer/engine/observability/events.py: change them there. -->
+<!-- Made by docs/reference/make_metrics.py of aioproducer/metrics/table.py and aioproducer/engine/observability/diagnostics.py: change them there. -->
 
 [Metrics](../topics/metrics.md) says what they are for, and which of Java's are missing. Every metric has the tag `client-id`. Rates, averages
 and maxima look back over the last `metrics_num_samples` samples of `metrics_sample_window_ms`; counters and histograms begin at the start.

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from aioproducer import Producer, UsageError
 from aioproducer.core import topic_routing
-from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.errors import DeliveryError, Persisted, SerializationError
 from aioproducer.records.record_batch import encode_headers
 from aioproducer.records.varints import TABLE

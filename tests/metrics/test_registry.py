@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.metrics.registry import MetricName, Metrics, Snapshot
-from aioproducer.metrics.sensors import Windows
+from aioproducer.metrics.registry import MetricName, Metrics, Snapshot, Windows
 from aioproducer.metrics.table import BOUNDS, COUNTED, GAUGES, TABLE, TAGS, Group, Kind
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.metrics.sensors`: Kafka's windows, and histograms."""
+"""Tests of `aioproducer.metrics.registry`: Kafka's windows, and histograms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.metrics.sensors import Histogram, Sensor, Windows
+from aioproducer.metrics.registry import Histogram, Sensor, Windows
 
 TWO = Windows(2, 30.0)
 

@@ -12,9 +12,8 @@ import pytest
 from whole import jumping, running, turns
 
 from aioproducer import BootstrapFailed, Delivery, Producer, ProducerClosed, build_info
-from aioproducer.engine.observability.events import EVENTS, Events
-from aioproducer.metrics.registry import Metrics
-from aioproducer.metrics.sensors import Windows
+from aioproducer.engine.observability.diagnostics import EVENTS, Events
+from aioproducer.metrics.registry import Metrics, Windows
 from aioproducer.testing import FakeCluster
 
 

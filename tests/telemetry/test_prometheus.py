@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from aioproducer import Producer, Snapshot
 from aioproducer.errors import UsageError
 from aioproducer.metrics.table import TABLE
-from aioproducer.telemetry.naming import labels_of, prometheus_name
+from aioproducer.telemetry import labels_of, prometheus_name
 from aioproducer.telemetry.prometheus import ProducerCollector
 from aioproducer.testing import FakeCluster
 

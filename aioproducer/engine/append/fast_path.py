@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import TopicRouting
     from aioproducer.encoding import Encoding
     from aioproducer.engine.delivery.delivery import Delivery
-    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+    from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.model import Headers
 
 __all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "here"]

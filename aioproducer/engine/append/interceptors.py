@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioproducer.encoding import Encoding
     from aioproducer.engine.memory.wait_queue import PendingSend
-    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+    from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.metrics.registry import Metrics
     from aioproducer.model import Headers
 

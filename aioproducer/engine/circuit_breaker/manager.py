@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.context import EngineContext
-    from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+    from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster

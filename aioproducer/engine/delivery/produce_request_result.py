@@ -15,7 +15,7 @@ from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioproducer.engine.delivery.outcome import Outcome
-from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.engine.tasks.callbacks import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.varints import NO_DELTA, unvarint, varint

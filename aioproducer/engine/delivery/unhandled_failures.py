@@ -8,7 +8,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.counting import counted
-from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.errors import TransactionError, UsageError
 from aioproducer.guarded_log import GuardedLog
 

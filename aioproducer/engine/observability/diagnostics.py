@@ -1,28 +1,102 @@
-"""Makes texts about the history of a batch, and about the reason why a batch waits.
+"""Tells what the producer does: events, the history of a batch, why something waits, and which of the user's functions is slow.
 
-A batch keeps two entries for each attempt: its broker and its answer. Nothing is kept for a record. The texts are made only when
-`explain` asks for them, or when a batch fails. They contain no keys, values or headers.
+1. Each change of state is one structured log record of `aioproducer.events`, and is counted. There is no event for a Kafka record, and none
+   contains keys, values or header values. A log record has the name of the event as `event` and its values as `facts`, for handlers that
+   write JSON. Its text says the same to people.
+2. A batch keeps two entries for each attempt: its broker and its answer. The texts about them are made only when `explain` asks for them,
+   or when a batch fails. They contain no keys, values or headers.
+3. While a serializer, a partitioner or a callback blocks, no request is sent, no answer is read, and no other task runs. `SlowCallbacks`
+   warns about that, without the arguments of the function.
 """
 
 from __future__ import annotations
 
+import logging
+import time
+from contextlib import contextmanager
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.drain_policy import Linger
 from aioproducer.core.producer_batch import State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, WINDOW
 from aioproducer.counting import counted
+from aioproducer.guarded_log import GuardedLog
+from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.metrics.registry import Metrics
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
-__all__ = ["backlog", "story", "waits_for"]
+__all__ = ["EVENTS", "Events", "LONG", "SlowCallbacks", "backlog", "story", "waiting_notice", "waits_for"]
+
+_events = GuardedLog("aioproducer.events")
+_log = GuardedLog("aioproducer")
+
+
+class _Event(NamedTuple):
+    level: int
+    text: str
+
+
+_INFO: Final = logging.INFO
+_WARNING: Final = logging.WARNING
+
+EVENTS: Final[dict[str, _Event]] = {
+    "producer-started": _Event(_INFO, "the producer runs"),
+    "producer-stopped": _Event(_INFO, "the producer has stopped; batches that had not ended: {unfinished}"),
+    "producer-failed": _Event(_INFO, "the producer failed: {cause}"),
+    "broker-connected": _Event(logging.DEBUG, "broker {node_id} at {where}: a {lane} connection stands"),
+    "broker-lost": _Event(logging.DEBUG, "broker {node_id} at {where}: the {lane} connection is gone: {cause}"),
+    "broker-unreachable": _Event(_WARNING, "broker {node_id} at {where} cannot be reached: {cause}"),
+    "broker-authenticated": _Event(
+        logging.DEBUG,
+        "broker {node_id} at {where}: the {lane} connection is authenticated; its session lasts {seconds:g} s (0: it does not end)",
+    ),
+    "authentication-failed": _Event(_INFO, "broker {node_id} at {where}: the {lane} connection could not be authenticated: {cause}"),
+    "session-renewed": _Event(logging.DEBUG, "broker {node_id} at {where}: the session of the {lane} connection goes on for {seconds:g} s"),
+    "session-not-renewed": _Event(_INFO, "broker {node_id} at {where}: the session of the {lane} connection was not renewed: {cause}"),
+    "broker-throttles": _Event(logging.DEBUG, "broker {node_id} at {where} wants to be left alone for {milliseconds} ms"),
+    "broker-late": _Event(_INFO, "broker {node_id} took nothing for {seconds:g} s: records without a key avoid it"),
+    "broker-in-time": _Event(_INFO, "broker {node_id} is avoided no more"),
+    "cluster-forgotten": _Event(_INFO, "no known broker answers: the producer starts over at bootstrap_servers"),
+    "producer-id-granted": _Event(logging.DEBUG, "the producer id is {producer_id}, epoch {epoch}"),
+    "topic-forgotten": _Event(logging.DEBUG, "topic {topic} was not produced to for {seconds:g} s: it is forgotten"),
+    "certificate-expires": _Event(_WARNING, "the certificate of {what} ends in {days:.1f} days"),
+    "token-fetched": _Event(logging.DEBUG, "{source} gave a token, which lives for {seconds:.0f} s"),
+    "token-unavailable": _Event(_WARNING, "no token, at attempt {failures} in a row: {cause}"),
+    "breaker-opened": _Event(_WARNING, "{what} fails: its circuit breaker is open for {seconds:g} s"),
+    "breaker-probing": _Event(_INFO, "{what}: a batch is sent to see whether it works again"),
+    "breaker-closed": _Event(_INFO, "{what} works again: its circuit breaker is closed"),
+}
+
+
+class Events:
+    """Logs and counts the events of one producer.
+
+    Args:
+        client_id: of the producer; a fact of each event.
+    """
+
+    def __init__(self, client_id: str, metrics: Metrics) -> None:
+        self._client_id = client_id
+        self._metrics = metrics
+
+    def tell(self, event: str, **facts: object) -> None:
+        """Log and count an event; `facts` are the values that its text names."""
+        level, text = EVENTS[event]
+        self._metrics.count("events-total", event)
+        if _events.isEnabledFor(level):
+            told = text.format(**facts)
+            _events.log(level, "%s: %s", self._client_id, told, extra={"event": event, "facts": {"client_id": self._client_id, **facts}})
+
 
 # Entries of a long history that the text contains, at its beginning and at its end.
 _FIRST: Final = 6
@@ -97,3 +171,101 @@ def backlog(partition_queues: PartitionQueues, cluster: Cluster, now: float, lif
         yield f"  {batch.queue.topic}-{batch.queue.partition}: {records}, {age:.3f} s old{sent}{error}; waits for {waits}"
     if more := sum(1 for _ in remaining):
         yield f"  and {counted(more, 'batch')} more"
+
+
+# Seconds after which a call is slow.
+LONG: Final = 0.5
+# Seconds between two warnings about one kind of function.
+_WARN_EVERY: Final = 10.0
+# Names of functions in a warning.
+_MOST_NAMES: Final = 3
+# Where `time` of the loops in real time is defined. A loop with a virtual clock has a method of its own.
+_REAL_TIME: Final = frozenset({"asyncio.base_events", "uvloop.loop"})
+
+
+class SlowCallbacks:
+    """Times functions, and logs a warning about a slow call.
+
+    Attributes:
+        is_real: the clock is asyncio's or uvloop's, which show real time; False: it is another one, such as a simulation's.
+        clock: the same time, as cheaply as there is a clock for it.
+        slow_after: as given.
+    """
+
+    __slots__ = ("_told", "clock", "is_real", "slow_after")
+
+    def __init__(self, clock: Callable[[], float], slow_after: float = LONG) -> None:
+        self.is_real: bool = getattr(getattr(clock, "__func__", None), "__module__", None) in _REAL_TIME
+        self.clock: Callable[[], float] = time.monotonic if self.is_real else clock
+        self.slow_after: float = slow_after
+        self._told: dict[str, float] = {}
+
+    def over(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `function` with a timer around it; a warning calls it `kind`."""
+        clock = self.clock
+
+        def watched(*args: Any) -> Any:
+            began = clock()
+            try:
+                return function(*args)
+            finally:
+                seconds = clock() - began
+                if seconds > self.slow_after:
+                    self.note(kind, seconds)
+
+        return watched
+
+    def call(self, kind: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what the function returns, and log a warning about a slow call."""
+        began = self.clock()
+        try:
+            return function(*args)
+        finally:
+            self.note(kind, self.clock() - began)
+
+    def note(self, kind: str, seconds: float, functions: Sequence[Callable[..., Any]] = ()) -> None:
+        """Log a warning about a call that took so long, if it was slow, and if the last one of its kind is some time ago.
+
+        `functions`: those that were called and that the warning names, some of them if there are many.
+        """
+        if seconds <= self.slow_after:
+            return
+        now = self.clock()
+        if now - self._told.get(kind, -_WARN_EVERY) < _WARN_EVERY:
+            return
+        self._told[kind] = now
+        _log.warning(
+            "%s held the event loop for %.1f s: nothing was sent or answered meanwhile, and no other task ran. "
+            "Do what takes long before `send`, or in a thread (asyncio.to_thread).",
+            f"{kind} ({_names(functions)})" if functions else kind,
+            seconds,
+        )
+
+
+def _names(functions: Sequence[Callable[..., Any]]) -> str:
+    named = dict.fromkeys(map(_name, functions))
+    return ", ".join(list(named)[:_MOST_NAMES]) + (", ..." if len(named) > _MOST_NAMES else "")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """Return a name without the function's arguments or values: a `repr` may have those."""
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+# Seconds.
+_NOTICE_AFTER: Final = 2.0
+
+
+@contextmanager
+def waiting_notice(loop: AbstractEventLoop, text: Callable[[], str]) -> Iterator[None]:
+    """Log `text()` as a warning, once, if the body takes longer than two seconds.
+
+    Without a reachable broker, `start` and `stop` wait for many seconds. After Ctrl-C at a terminal, that would look like a hang.
+    """
+    timer = loop.call_later(_NOTICE_AFTER, lambda: _log.warning("%s", text()))
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -11,19 +11,27 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aioproducer.core.producer_batch import State
+from aioproducer.engine.observability.diagnostics import Events
 from aioproducer.errors import BrokerError, BufferExhausted
+from aioproducer.metrics.registry import Metrics, Windows
 from aioproducer.model import Compression
-from aioproducer.net.observer import Traffic
+from aioproducer.net.observer import NO_TRAFFIC, Observer, Traffic
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
+    from aioproducer.errors import TransportError
     from aioproducer.metrics.registry import Metrics, Sensors
+    from aioproducer.net.observer import Traffic
+    from aioproducer.net.tls import TlsFacts
 
-__all__ = ["MANY", "NodeTraffic", "Recorder", "SilentRecorder"]
+__all__ = ["Instruments", "MANY", "NodeTraffic", "Recorder", "SilentRecorder"]
 
 # Batches, or waits of drains, that are recorded at once: some 0.1 ms.
 MANY: Final = 256
@@ -67,9 +75,6 @@ class NodeTraffic(Traffic):
 class Recorder:
     """Records the metrics of one producer.
 
-    Args:
-        clock: returns the loop's time.
-
     Attributes:
         due: the time at which the notes must be recorded: it is compared before a note is added.
         batches: one row for each batch that was sent.
@@ -80,7 +85,7 @@ class Recorder:
         shortages: the seconds of each shortage of memory.
     """
 
-    def __init__(self, config: ProducerConfig, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(self, config: ProducerConfig, metrics: Metrics, loop: AbstractEventLoop) -> None:
         self.due: float = 0.0
         self.batches: list[_Batch] = []
         self.ages: list[float] = []
@@ -91,7 +96,7 @@ class Recorder:
         self._nodes: dict[int, NodeTraffic] = {}
         self._metrics = metrics
         self._producer = metrics.producer
-        self._clock = clock
+        self._loop = loop
         self._lifetime = config.delivery_timeout_ms / 1000
         self._limit = max(config.batch_size - OVERHEAD, 1)
         self._compresses = config.compression_type is not Compression.NONE
@@ -202,11 +207,11 @@ class Recorder:
     @contextmanager
     def spent(self, name: str) -> Iterator[None]:
         """Record the time until the body ends, also if it raises."""
-        began = self._clock()
+        began = self._loop.time()
         try:
             yield
         finally:
-            now = self._clock()
+            now = self._loop.time()
             self.record(name, now, now - began)
 
     def catch_up(self, now: float) -> None:
@@ -299,3 +304,144 @@ class SilentRecorder(Recorder):
 def _name(error: BaseException) -> str:
     """Return Kafka's name of a broker's error, or the class name of another error."""
     return error.error.name if isinstance(error, BrokerError) else type(error).__name__
+
+
+# Of so many failures in a row to fetch a token, one is reported.
+_EACH: Final = 10
+_DAY: Final = 86_400.0
+# Days before its end from which on a certificate is reported.
+_NEAR: Final = 30.0
+# Seconds between two warnings that one broker cannot be reached: a broker may go and come again and again.
+_BETWEEN: Final = 10.0
+
+
+class Instruments(Observer):
+    """Holds the metrics and the events of one producer, and observes its connections.
+
+    Args:
+        version: of this software.
+        loop: has the clock.
+        began_ms: the time of day, in ms since 1970.
+
+    Attributes:
+        metrics: all recorded values; snapshots are made of them.
+        events: reports changes of state.
+        recorder: records batches, requests and calls.
+        client_certificate_ends_at: in seconds since 1970; None: there is none.
+        brokers_certificates_end_at: the end of the certificate of each broker that was connected to, by its number.
+    """
+
+    def __init__(self, config: ProducerConfig, version: str, loop: AbstractEventLoop, began_ms: int) -> None:
+        self._config = config
+        self._loop = loop
+        self._records = config.metrics_recording_level != "none"
+        windows = Windows(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
+        self.metrics: Metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=loop.time())
+        self.events: Events = Events(config.client_id, self.metrics)
+        self.client_certificate_ends_at: float | None = None
+        self.brokers_certificates_end_at: dict[int, float] = {}
+        # The ends that were reported as near, by the certificate's owner; and the time of day at the loop's zero, in seconds since 1970.
+        self._near: dict[str, float] = {}
+        self._epoch = began_ms / 1000 - loop.time()
+        # When each broker was last reported as unreachable, by its id.
+        self._unreachable: dict[int, float] = {}
+        self.recorder: Recorder = (Recorder if self._records else SilentRecorder)(config, self.metrics, loop)
+
+    # Connections
+
+    def traffic(self, node_id: int) -> Traffic:
+        """Return the object that notes the requests and answers of a broker."""
+        return self.recorder.node(node_id) if self._records else NO_TRAFFIC
+
+    def connected(self, broker: Broker, label: str) -> None:
+        """Count a new connection and report it as an event."""
+        self.recorder.record("connection-creation", self._loop.time())
+        self._tell("broker-connected", broker, lane=label)
+
+    def encrypted(self, broker: Broker, facts: TlsFacts, client_certificate_ends_at: float | None) -> None:
+        """Note the ends of the certificates, and report one that is near as an event."""
+        self.client_certificate_ends_at = client_certificate_ends_at
+        if client_certificate_ends_at is not None:
+            self._ends("this client", client_certificate_ends_at)
+        if facts.certificate_ends_at is not None:
+            self.brokers_certificates_end_at[broker.node_id] = facts.certificate_ends_at
+            self._ends(f"the broker at {broker.host}:{broker.port}", facts.certificate_ends_at)
+
+    def _ends(self, owner: str, ends_at: float) -> None:
+        days = (ends_at - self._epoch - self._loop.time()) / _DAY
+        if days < _NEAR and self._near.get(owner) != ends_at:
+            self._near[owner] = ends_at
+            self.events.tell("certificate-expires", what=owner, days=days)
+
+    def lost(self, broker: Broker, label: str, cause: TransportError | None) -> None:
+        """Count a lost connection and report it as an event."""
+        self.recorder.record("connection-close", self._loop.time())
+        self._tell("broker-lost", broker, lane=label, cause=str(cause))
+
+    def failed(self, broker: Broker, label: str, cause: TransportError, failures: int) -> None:
+        """Report the first of several consecutive failures to connect as an event, not too often: the others change nothing."""
+        now = self._loop.time()
+        if failures == 1 and now - self._unreachable.get(broker.node_id, -_BETWEEN) >= _BETWEEN:
+            self._unreachable[broker.node_id] = now
+            self._tell("broker-unreachable", broker, lane=label, cause=str(cause))
+
+    def authenticated(self, broker: Broker, label: str, seconds: float, session_seconds: float, *, is_renewal: bool) -> None:
+        """Count an authentication, or a renewal with its time, and report it as an event."""
+        if is_renewal:
+            self.recorder.record("reauthentication", self._loop.time(), seconds * 1000)
+            self._tell("session-renewed", broker, lane=label, seconds=session_seconds)
+        else:
+            self.recorder.record("authentication", self._loop.time())
+            self._tell("broker-authenticated", broker, lane=label, seconds=session_seconds)
+
+    def authentication_failed(self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool) -> None:
+        """Count a failed authentication or renewal, and report it as an event."""
+        self.recorder.record("failed-reauthentication" if is_renewal else "failed-authentication", self._loop.time())
+        self._tell("session-not-renewed" if is_renewal else "authentication-failed", broker, lane=label, cause=str(error))
+
+    def token_fetched(self, source: str, seconds: float) -> None:
+        """Report a new bearer token as an event."""
+        self.events.tell("token-fetched", source=source, seconds=seconds)
+
+    def token_failed(self, source: str, error: TransportError, failures: int) -> None:
+        """Report the first of several consecutive failures, and then each tenth: the others say the same."""
+        if failures % _EACH == 1:
+            self.events.tell("token-unavailable", source=source, cause=str(error), failures=failures)
+
+    def throttled(self, broker: Broker, milliseconds: int) -> None:
+        """Report a broker that throttles as an event."""
+        self._tell("broker-throttles", broker, milliseconds=milliseconds)
+
+    def forgotten(self) -> None:
+        """Report as an event that the cluster dropped all its brokers."""
+        self.events.tell("cluster-forgotten")
+
+    def gone(self, broker: Broker) -> None:
+        """Forget the metrics of a broker that left the cluster."""
+        self.recorder.forget_node(broker.node_id)
+        self.brokers_certificates_end_at.pop(broker.node_id, None)
+        self._unreachable.pop(broker.node_id, None)
+
+    def _tell(self, event: str, broker: Broker, **facts: object) -> None:
+        self.events.tell(
+            event, node_id=broker.node_id if broker.node_id >= 0 else broker.name, where=f"{broker.host}:{broker.port}", **facts
+        )
+
+    # Brokers and topics
+
+    def identity(self, identity: ProducerIdAndEpoch | None) -> None:
+        """Report a granted producer id; None: the producer has none."""
+        if identity is not None:
+            self.events.tell("producer-id-granted", producer_id=identity.producer_id, epoch=identity.epoch)
+
+    def late(self, node_id: int, *, is_late: bool) -> None:
+        """Report a broker that became late, or that is no longer avoided for that (KIP-794)."""
+        if is_late:
+            self.events.tell("broker-late", node_id=node_id, seconds=self._config.partitioner_availability_timeout_ms / 1000)
+        else:
+            self.events.tell("broker-in-time", node_id=node_id)
+
+    def forget_topic(self, topic: str) -> None:
+        """Report a forgotten topic (KIP-526), and drop its metrics."""
+        self.recorder.forget_topic(topic)
+        self.events.tell("topic-forgotten", topic=topic, seconds=self._config.metadata_max_idle_ms / 1000)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.counting import counted
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.engine.sender.older_formats import records_of
 from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.errors import TransactionError, UsageError

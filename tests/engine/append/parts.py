@@ -23,8 +23,7 @@ from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import PartitionQuota
 from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.engine.observability.metrics_recorder import SilentRecorder
-from aioproducer.metrics.registry import Metrics
-from aioproducer.metrics.sensors import Windows
+from aioproducer.metrics.registry import Metrics, Windows
 from aioproducer.record_validation import RecordValidation
 from aioproducer.records.compression_ratio_estimator import CompressionRatios
 
@@ -49,7 +48,7 @@ class Clock:
 def engine_context(config: ProducerConfig, loop: Any, *, spawn: Any = None, pause: float = 0.1, chance: float = 0.0) -> EngineContext:
     """Return what the parts of a producer share. It records no metrics."""
     instruments: Any = SimpleNamespace(
-        recorder=SilentRecorder(config, Metrics("me", Windows(), version="", began_ms=0), lambda: 0.0), identity=lambda _identity: None
+        recorder=SilentRecorder(config, Metrics("me", Windows(), version="", began_ms=0), loop), identity=lambda _identity: None
     )
     return EngineContext(config, loop, spawn, Backoff(pause, 1.0), lambda: chance, instruments)
 

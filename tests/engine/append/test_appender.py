@@ -11,7 +11,7 @@ from aioproducer.core.topic_routing import murmur2
 from aioproducer.encoding import Encodings
 from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.chosen_build import SLICE_RECORDS, here
-from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.errors import PartitionUnavailable, UsageError
 from aioproducer.partitioners import RoundRobinPartitioner
 from tests.engine.append.parts import NOW_MS, Parts

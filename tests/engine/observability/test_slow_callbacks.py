@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.observability.slow_callbacks`: the warning names a callback without arguments."""
+"""Tests of `aioproducer.engine.observability.diagnostics`: the warning names a callback without arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from aioproducer.engine.observability.slow_callbacks import SlowCallbacks
+from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:

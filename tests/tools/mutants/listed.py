@@ -1036,14 +1036,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "metrics-a-forgotten-topic-stays",
-        "engine/observability/instruments.py",
+        "engine/observability/metrics_recorder.py",
         "        self.recorder.forget_topic(topic)",
         "        pass",
         ("tests/scenarios/test_measuring.py",),
     ),
     Mutant(
         "metrics-the-first-events-are-a-flood",
-        "metrics/sensors.py",
+        "metrics/registry.py",
         "missing = self._windows.samples - 1 - int(",
         "missing = -int(",
         ("tests/metrics/test_sensors.py",),
