@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
     from aioproducer.any_producer import AnyDeliveries, AnyProducer, AnyTopic
     from aioproducer.config import ProducerConfig
+    from aioproducer.config.producer_options import ProducerOptions
     from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
     from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.append.thread_bridge import FromThread, ThreadDelivery
@@ -98,7 +99,6 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.partitioners import RoundRobinPartitioner
     from aioproducer.producer import Producer
-    from aioproducer.producer_options import ProducerOptions
     from aioproducer.row_checksum import rows_checksum
     from aioproducer.serializers import json_serializer, string_serializer
     from aioproducer.topic import Topic
@@ -236,7 +236,7 @@ _HOMES = {
     "Serializer": "interfaces",
     "Stream": "interfaces",
     "Resolver": "interfaces",
-    "ProducerOptions": "producer_options",
+    "ProducerOptions": "config.producer_options",
     "Producer": "producer",
     "ProducerConfig": "config",
     "ProducerStatusContext": "interfaces",

@@ -42,9 +42,7 @@ codes that refresh metadata.
 from __future__ import annotations
 
 import enum
-from typing import Any, Final, cast
-
-from aioproducer.named_tuples import NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 __all__ = [
     "AuthenticationFailed",

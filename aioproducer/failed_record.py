@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from aioproducer.counting import counted
 from aioproducer.errors import Persisted
 from aioproducer.model import Header
-from aioproducer.named_tuples import NamedTuple
 
 __all__ = ["FailedRecord"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 import typing
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Generic, SupportsIndex, TypeAlias, TypeVar
+from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import Any, Final, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 from aioproducer.counting import counted
-from aioproducer.named_tuples import NamedTuple
+from aioproducer.errors import UsageError
 
 __all__ = [
     "Acks",
@@ -35,6 +36,12 @@ __all__ = [
     "TopicPartition",
     "TransactionDescription",
     "TransactionListing",
+    "exact_int",
+    "is_number",
+    "is_numpy_bool",
+    "seconds_of",
+    "shown",
+    "timestamp_of",
 ]
 
 # Integers of any type, including numpy's. A datetime needs a time zone.
@@ -303,3 +310,118 @@ class FlushSummary(NamedTuple):
     acknowledged: int
     failed: int
     pending: int
+
+
+# Converts values that callers may give for a number into the number itself.
+#
+# Data frames hold numbers of their own types: numpy's integers have `__index__` and are no `int`. They are accepted wherever an `int` is. A
+# bool is no number here, nor is numpy's bool: `True` as a number is a mistake. No function here imports numpy.
+
+
+def exact_int(value: Any) -> int | None:
+    """Return the `int` of an integer of any type that has `__index__`; None if `value` is no integer, or a bool."""
+    if type(value) is int:
+        return value
+    # A subclass may compute differently, or have an __index__ of its own.
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else int.__int__(value)
+    if is_numpy_bool(value):
+        return None
+    try:
+        return int.__int__(index(value))
+    # TypeError, or what the __index__ of the caller's class raises.
+    except Exception:
+        return None
+
+
+def is_number(value: Any) -> bool:
+    """Return whether `value` is accepted as a float: int, float, Decimal, Fraction, and numpy's integers and floats; no bool."""
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    # Imported for other types.
+    from numbers import Number
+
+    return isinstance(value, Number) and not isinstance(value, complex)
+
+
+def is_numpy_bool(value: Any) -> bool:
+    """Return whether `value` is numpy's True or False: `numpy.bool`, which has the name `bool_` before numpy 2."""
+    kind = type(value)
+    return kind.__module__ == "numpy" and kind.__name__ in {"bool", "bool_"}
+
+
+def shown(value: Any) -> object:
+    """Return the part of a value that an error's text may show: a number, else the type, as the value may be a misplaced key."""
+    number = exact_int(value)
+    if number is not None:
+        return number
+    if not isinstance(value, bool) and not is_number(value):
+        return type(value).__name__
+    # The text of a Decimal or a Fraction may be that of an integer, which would be right.
+    return repr(value) if str(value).removeprefix("-").isdecimal() else value
+
+
+# Converts values that callers may give for a record's time into milliseconds since 1970, and for a duration into seconds.
+#
+# An integer of any type is accepted, and a `datetime` with a time zone. A `pandas.Timestamp` is such a `datetime`. No function here imports
+# pandas.
+
+
+_MAX_TIMESTAMP_MS: Final = 2**63 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class _NotATime(Exception):
+    """Holds the reason why a value is no record's time."""
+
+
+def timestamp_of(name: str, value: Any, where: str = "") -> int:
+    """Return the milliseconds since 1970 of an integer, or of a datetime with a time zone. Parts of a millisecond are cut off.
+
+    Args:
+        name: the name of the argument, for the error.
+        value: the given value; the error shows it if it is a number or a time, else its type.
+        where: the text after the value in the error.
+
+    Raises:
+        UsageError: the value is neither, or not between 0 and 2**63 - 1. The text names the accepted values.
+    """
+    try:
+        moment = _milliseconds_of(value) if isinstance(value, datetime) else exact_int(value)
+        if moment is None or not 0 <= moment <= _MAX_TIMESTAMP_MS:
+            raise _NotATime("it is whole milliseconds since 1970, or a datetime with a time zone")
+    except _NotATime as reason:
+        # A time zone that raises also does so when the text shows the datetime.
+        told = value if isinstance(value, datetime) and reason.__cause__ is None else shown(value)
+        raise UsageError(f"{name}={told}{where}: {reason}, or None") from reason.__cause__
+    return moment
+
+
+def _milliseconds_of(moment: datetime) -> int:
+    # pandas.NaT is a datetime, and not equal to itself.
+    if moment != moment:
+        raise _NotATime("a missing time is none. Leave the record out, or give a time")
+    try:
+        offset = moment.utcoffset()
+        since_epoch = None if offset is None else int((moment - _EPOCH) // _MILLISECOND)
+    # A tzinfo of the caller may raise any error.
+    except Exception as error:
+        raise _NotATime(f"its time zone raised {type(error).__name__}. Give whole milliseconds since 1970") from error
+    if since_epoch is None:
+        raise _NotATime("it has no time zone. Give a datetime with one, as datetime.now(UTC) is, whole milliseconds since 1970")
+    return since_epoch
+
+
+def seconds_of(name: str, value: Any) -> float | None:
+    """Return the seconds of a number of seconds, or of a timedelta; None for None.
+
+    Raises:
+        UsageError: the value is neither, or negative.
+    """
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not (is_number(seconds) and seconds >= 0):
+        raise UsageError(f"{name}={value!r}: it is seconds, from 0 on, or a timedelta, or None")
+    return float(seconds)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from aioproducer.config.option_kinds import utf8_size
 from aioproducer.errors import UsageError
-from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
-from aioproducer.number_conversion import exact_int
-from aioproducer.option_kinds import utf8_size
+from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition, exact_int
 
 __all__ = [
     "POSITION_PARTITION",

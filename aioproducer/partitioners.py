@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from aioproducer.errors import UsageError
 from aioproducer.interfaces import Partitioner
-from aioproducer.number_conversion import exact_int
+from aioproducer.model import exact_int
 from aioproducer.user_functions import USER_FAILURES
 
 __all__ = ["Choose", "RoundRobinPartitioner", "adapt", "choose", "forgetter"]

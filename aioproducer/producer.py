@@ -8,8 +8,9 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
-from aioproducer.client_ids import with_client_id
-from aioproducer.config import ProducerConfig, check_hooks, without_content
+from aioproducer.config.option_kinds import DEFAULT_PREFIX
+from aioproducer.config.producer_config import ProducerConfig, check_hooks, with_client_id, without_content
+from aioproducer.config.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
 from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
@@ -25,14 +26,21 @@ from aioproducer.errors import ProducerClosed
 from aioproducer.interfaces import Dialer, Resolver
 from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Snapshot
-from aioproducer.model import Compression, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs
+from aioproducer.model import (
+    Compression,
+    FlushSummary,
+    HeadersLike,
+    Health,
+    PartitionNumber,
+    Record,
+    RecordMetadata,
+    TimestampMs,
+    seconds_of,
+)
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
-from aioproducer.option_kinds import DEFAULT_PREFIX
-from aioproducer.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
-from aioproducer.timestamp_conversion import seconds_of
 from aioproducer.topic import TopicCalls
 from aioproducer.version import VERSION
 from aioproducer.wall_clock import wall_time

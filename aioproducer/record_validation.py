@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from aioproducer.encoding import BYTES, Encoding, Encodings
 from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, UsageError
-from aioproducer.model import Record
-from aioproducer.named_tuples import NamedTuple
-from aioproducer.number_conversion import exact_int, shown
+from aioproducer.model import Record, exact_int, shown, timestamp_of
 from aioproducer.records.record_batch import NO_HEADERS, OVERHEAD, encode_headers, size_limit
 from aioproducer.serializers import as_bytes
-from aioproducer.timestamp_conversion import timestamp_of
 from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:

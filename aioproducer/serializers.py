@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConfigError, SerializationError
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.user_functions import USER_FAILURES, is_coroutine_function
 
 if TYPE_CHECKING:

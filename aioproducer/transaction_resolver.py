@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
-from aioproducer.client_ids import with_client_id
-from aioproducer.config import ProducerConfig, without_content
+from aioproducer.config.producer_config import ProducerConfig, with_client_id, without_content
+from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.engine.context import random_number
 from aioproducer.engine.resolver_runtime import ResolverRuntime
 from aioproducer.engine.tasks.anyio_backend import load_backend
@@ -30,7 +30,6 @@ from aioproducer.model import (
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
 from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
-from aioproducer.producer_options import ProducerOptions
 from aioproducer.version import VERSION
 from aioproducer.wall_clock import wall_time
 

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
 from aioproducer.errors import CommitFailed, DeliveryError, TransactionAbortable, TransactionMisuse, UsageError, may_succeed
-from aioproducer.number_conversion import exact_int
+from aioproducer.model import exact_int
 
 __all__ = ["RunsTransactions"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.config.secret import Secret
 from aioproducer.sasl.handshake import handshake
 from aioproducer.sasl.plain import Plain
 from aioproducer.sasl.scram import Scram
 from aioproducer.sasl.steps import SlowStep
-from aioproducer.secret import Secret
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproducer.wire.schema import message
 

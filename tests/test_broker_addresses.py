@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.broker_addresses`, by the option `bootstrap_servers`."""
+"""Tests of `aioproducer.config.option_kinds`, by the option `bootstrap_servers`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ CONFTEST = """
 """
 HEAD = """
 import asyncio, base64, logging, subprocess, sys, warnings
-from aioproducer.secret import Secret
+from aioproducer.config.secret import Secret
 
 SECRET = "can" + "ary-alice"
 log = logging.getLogger("aioproducer.net")

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.client_ids`, by the `client_id` of producers."""
+"""Tests of `aioproducer.config.producer_config`, by the `client_id` of producers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproducer import Producer, ProducerConfig
-from aioproducer.client_ids import ClientIdNumber
+from aioproducer.config.producer_config import ClientIdNumber
 from aioproducer.testing import FakeCluster, RecordingProducer
 
 if TYPE_CHECKING:

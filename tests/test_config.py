@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.config`, and by it of the kinds of values in `aioproducer.option_kinds`."""
+"""Tests of `aioproducer.config.producer_config`, and by it of the kinds of values in `aioproducer.config.option_kinds`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer import Producer
-from aioproducer.config import OPTIONS, ProducerConfig
+from aioproducer.config.option_kinds import FLAG
+from aioproducer.config.producer_config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
-from aioproducer.option_kinds import FLAG
 
 if TYPE_CHECKING:
-    from aioproducer.option_kinds import Option
+    from aioproducer.config.option_kinds import Option
 
 JAVAS_DEFAULTS = {
     "batch_size": 16_384,

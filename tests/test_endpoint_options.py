@@ -9,9 +9,9 @@ import pytest
 from canary_plugin import is_shown
 
 from aioproducer.config import ProducerConfig
-from aioproducer.endpoint_urls import file_of, parts_of
+from aioproducer.config.secret import Secret
+from aioproducer.config.security_options import file_of, parts_of
 from aioproducer.errors import ConfigError
-from aioproducer.secret import Secret
 
 BEARER: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
 URL = {**BEARER, "sasl_oauthbearer_token_endpoint_url": "https://id.example.test/token"}

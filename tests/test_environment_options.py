@@ -13,8 +13,8 @@ import pytest
 
 import aioproducer
 from aioproducer import ConfigError, ProducerConfig
-from aioproducer.config import OPTIONS
-from aioproducer.environment_options import environment_options
+from aioproducer.config.option_names import environment_options
+from aioproducer.config.producer_config import OPTIONS
 
 SASL = {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "PLAIN", "KAFKA_SASL_USERNAME": "shop"}
 

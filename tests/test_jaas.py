@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.jaas`, by the option `sasl.jaas.config`: texts of Kafka's documents, and what is refused without a quote."""
+"""Tests of `aioproducer.config.jaas`, by the option `sasl.jaas.config`: texts of Kafka's documents, and what is refused without a quote."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from frames import shown_by
 
 from aioproducer.config import ProducerConfig
+from aioproducer.config.jaas import read_jaas
+from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError
-from aioproducer.jaas import read_jaas
-from aioproducer.secret import Secret
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer import ConfigError, Producer, ProducerConfig
-from aioproducer.msk_options import regions_of
+from aioproducer.config.security_options import regions_of
 
 IAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
 BROKER = "b-1.demo.a1b2c3.c2.kafka.eu-central-1.amazonaws.com:9098"

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.number_conversion`."""
+"""Tests of `aioproducer.model`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioproducer.number_conversion import exact_int, is_number, is_numpy_bool, shown
+from aioproducer.model import exact_int, is_number, is_numpy_bool, shown
 
 
 class Indexed:

@@ -15,10 +15,10 @@ import pydantic
 import pytest
 
 from aioproducer import ConfigError, Producer, ProducerConfig
-from aioproducer.config import OPTIONS
-from aioproducer.endpoint_options import EndpointOptions
-from aioproducer.option_names import hide_secrets, keyword_options
-from aioproducer.secret import Secret
+from aioproducer.config.option_names import hide_secrets, keyword_options
+from aioproducer.config.producer_config import OPTIONS
+from aioproducer.config.secret import Secret
+from aioproducer.config.security_options import EndpointOptions
 
 
 def test_no_field_is_set_or_deleted() -> None:

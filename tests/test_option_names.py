@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.option_names`, by `ProducerConfig.from_mapping`: other clients' names, values and units."""
+"""Tests of `aioproducer.config.option_names`, by `ProducerConfig.from_mapping`: other clients' names, values and units."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from aioproducer.config import OPTIONS, ProducerConfig
+from aioproducer.config.option_names import NOT_HERE, TRANSLATED, why_not
+from aioproducer.config.producer_config import OPTIONS, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
-from aioproducer.option_names import NOT_HERE, why_not
 from aioproducer.partitioners import RoundRobinPartitioner
-from aioproducer.secure_names import TRANSLATED
 from aioproducer.serializers import string_serializer
 
 # Java's names of a producer's options; those that are a field here with dots for underscores are found by that

@@ -17,8 +17,8 @@ import pytest
 
 import aioproducer
 from aioproducer import ProducerConfig
-from aioproducer.config import OPTIONS
-from aioproducer.secure_options import SECURE_NAMES
+from aioproducer.config.producer_config import OPTIONS
+from aioproducer.config.security_options import SECURE_NAMES
 from aioproducer.testing import FakeCluster
 
 with warnings.catch_warnings():

@@ -17,8 +17,8 @@ from msk_service import ACCESS_KEY, SECRET_KEY, MskAuthority, offline
 from whole import jumping
 
 from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerConfig, TransactionError
+from aioproducer.config.secret import Secret
 from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, CredentialsRefused, TokenUnavailable
-from aioproducer.secret import Secret
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens, TokenServer
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.security.kerberos import ScriptedGssapi

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.secret`: what hides a secret, and where references are read."""
+"""Tests of `aioproducer.config.secret`: what hides a secret, and where references are read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from frames import shown_by
 
+from aioproducer.config.secret import NotText, Secret, hide, is_reference
 from aioproducer.errors import ConfigError
-from aioproducer.secret import NotText, Secret, hide, is_reference
 
 TEXT = "canary-alice"
 

@@ -16,11 +16,11 @@ import pytest
 from frames import shown_by
 
 from aioproducer import Producer
-from aioproducer.config import OPTIONS, ProducerConfig
+from aioproducer.config.option_kinds import is_secret
+from aioproducer.config.producer_config import OPTIONS, ProducerConfig
+from aioproducer.config.secret import Secret
+from aioproducer.config.security_options import SECURE_NAMES
 from aioproducer.errors import ConfigError
-from aioproducer.secret import Secret
-from aioproducer.secure_kinds import is_secret
-from aioproducer.secure_options import SECURE_NAMES
 from aioproducer.testing import RecordingProducer
 
 if TYPE_CHECKING:

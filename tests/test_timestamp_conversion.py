@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.timestamp_conversion`."""
+"""Tests of `aioproducer.model`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aioproducer.errors import UsageError
-from aioproducer.timestamp_conversion import seconds_of, timestamp_of
+from aioproducer.model import seconds_of, timestamp_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -42,8 +42,8 @@ from aioproducer import (
     UsageError,
     string_serializer,
 )
-from aioproducer.config import OPTIONS
-from aioproducer.producer_options import ProducerArguments, ProducerOptions, RecordingArguments
+from aioproducer.config.producer_config import OPTIONS
+from aioproducer.config.producer_options import ProducerArguments, ProducerOptions, RecordingArguments
 from aioproducer.testing import FakeCluster, RecordingProducer
 
 if TYPE_CHECKING:

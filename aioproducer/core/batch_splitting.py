@@ -6,9 +6,8 @@ A record keeps its bytes from key to headers, and its time. Only its place in a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.varints import unvarint, varint
 
 if TYPE_CHECKING:

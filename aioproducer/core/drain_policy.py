@@ -7,9 +7,7 @@ open batches, and what one drain or one request takes. Each rule is a row: `docs
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
-
-from aioproducer.named_tuples import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized

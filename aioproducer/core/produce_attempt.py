@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.core.produce_errors import Action, Verdict, fate, judge, standing
 from aioproducer.core.producer_batch import NEXT, NO_EPOCH, Event, State
 from aioproducer.errors import Persisted
-from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,9 @@ Source: Kafka's Java producer (Sender.completeBatch, canRetry, TransactionManage
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import BrokerError, Persisted, TransportError
-from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

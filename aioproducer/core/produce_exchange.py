@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aioproducer.counting import counted
 from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error, printable
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.wire.primitives import JOINED, read_uvarint, uvarint
 from aioproducer.wire.schema import codec, message, message_type
 

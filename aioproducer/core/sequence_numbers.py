@@ -21,9 +21,7 @@ Numbers here never wrap, only the numbers on the wire do (`record_batch.header`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
-
-from aioproducer.named_tuples import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import AuthenticationFailed
 from aioproducer.model import BrokerSecurity
-from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

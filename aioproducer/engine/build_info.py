@@ -5,10 +5,10 @@ from __future__ import annotations
 import pathlib
 import platform
 import sys
+from typing import NamedTuple
 
 from aioproducer.compiled_modules import ENGINE, NOT_INSTALLED
 from aioproducer.engine.append.chosen_build import BUILD, REASON
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.records import columns
 from aioproducer.version import VERSION
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from os import urandom
-from typing import TYPE_CHECKING
-
-from aioproducer.named_tuples import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

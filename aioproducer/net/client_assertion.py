@@ -13,11 +13,10 @@ import json
 import secrets
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError
-from aioproducer.named_tuples import NamedTuple
-from aioproducer.secret import Secret
 from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:

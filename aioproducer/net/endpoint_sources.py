@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.endpoint_urls import file_of
+from aioproducer.config.secret import Secret
+from aioproducer.config.security_options import file_of
 from aioproducer.net.client_assertion import AssertionClaims, AssertionFile, SignedAssertion
 from aioproducer.net.oidc import AssertedClient, ClientSecret, JwtBearer, OidcSource
 from aioproducer.net.token_endpoint import EndpointTrust, TokenEndpoint
 from aioproducer.net.token_sources import TextSource
-from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.endpoint_options import EndpointOptions
+    from aioproducer.config.security_options import EndpointOptions, TokenOptions
     from aioproducer.net.client_assertion import Assertion
     from aioproducer.net.oidc import Grant
     from aioproducer.sasl.tokens import TokenSource
-    from aioproducer.token_options import TokenOptions
 
 __all__ = ["endpoint_source", "endpoint_timeouts"]
 

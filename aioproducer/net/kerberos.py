@@ -17,10 +17,9 @@ import itertools
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import AuthenticationFailed, BrokerNotTrusted, ConfigError, CredentialsRefused, TokenUnavailable, printable
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.gssapi import Gssapi
 
 if TYPE_CHECKING:

@@ -11,15 +11,14 @@ import re
 import ssl
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from aioproducer.errors import ConfigError
-from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.secret import Secret
+    from aioproducer.config.secret import Secret
 
 __all__ = ["KeyStore", "load_key", "load_trust", "pem_blocks", "read_pkcs12"]
 

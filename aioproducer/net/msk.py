@@ -10,10 +10,10 @@ import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.config.secret import Secret
+from aioproducer.config.security_options import AWS_MSK_IAM, regions_of
 from aioproducer.errors import ConfigError, TokenUnavailable
-from aioproducer.msk_options import AWS_MSK_IAM, regions_of
 from aioproducer.sasl.tokens import Token
-from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig

@@ -14,14 +14,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import quote_plus, urlencode
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, TokenUnavailable
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.oauthbearer import NAME
 from aioproducer.sasl.tokens import Token, jwt_claims
-from aioproducer.secret import Secret
 from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:

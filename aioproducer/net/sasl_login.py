@@ -8,6 +8,7 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, ConnectionLost, CredentialsRefused
 from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.held_requests import HeldRequests
@@ -16,7 +17,6 @@ from aioproducer.sasl.plain import Plain
 from aioproducer.sasl.scram import SCRAM_HASHES, Scram
 from aioproducer.sasl.session import Session
 from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep
-from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable

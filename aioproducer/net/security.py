@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from aioproducer.config.secret import NotText
+from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.produce_attempt import Backoff
-from aioproducer.kerberos_options import GSSAPI
-from aioproducer.msk_options import AWS_MSK_IAM
 from aioproducer.net.endpoint_sources import endpoint_source, endpoint_timeouts
 from aioproducer.net.login_gate import LoginGate
 from aioproducer.net.msk import msk_tokens
@@ -17,7 +17,6 @@ from aioproducer.net.token_keeper import KeeperSettings, TokenKeeper
 from aioproducer.net.token_sources import source_of
 from aioproducer.sasl.oauthbearer import NAME, OAuthBearer
 from aioproducer.sasl.tokens import RefreshPolicy
-from aioproducer.secret import NotText
 from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.core.produce_attempt import Backoff
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.observer import UNSEEN
 from aioproducer.wall_clock import wall_time
 

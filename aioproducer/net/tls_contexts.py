@@ -15,23 +15,22 @@ import inspect
 import ssl
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer.config.security_options import type_of
 from aioproducer.errors import ConfigError
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.certificate_validity import ends_at
 from aioproducer.net.cipher_suites import openssl_ciphers
 from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12
 from aioproducer.net.task_cancellation import is_cancelled
 from aioproducer.net.tls import HandshakeTurns
-from aioproducer.store_types import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from aioproducer.secret import Secret
+    from aioproducer.config.secret import Secret
 
 __all__ = ["TlsContexts", "TlsSettings", "make_context"]
 

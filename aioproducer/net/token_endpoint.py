@@ -18,12 +18,11 @@ import socket
 import ssl
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from aioproducer.endpoint_urls import PORTS, is_loopback, parts_of
+from aioproducer.config.security_options import PORTS, is_loopback, parts_of
 from aioproducer.errors import ConfigError
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.key_stores import load_trust
 from aioproducer.net.tls_errors import refusal
 

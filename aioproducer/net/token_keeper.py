@@ -17,10 +17,9 @@ import asyncio
 import math
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ConfigError, TokenUnavailable
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.daemon_thread import in_daemon_thread
 
 if TYPE_CHECKING:

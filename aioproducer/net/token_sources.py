@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.config.secret import Secret
+from aioproducer.config.security_options import extension_fault
 from aioproducer.errors import TokenUnavailable
+from aioproducer.model import is_number
 from aioproducer.net.task_cancellation import is_cancelled
-from aioproducer.number_conversion import is_number
 from aioproducer.sasl.oauthbearer import NAME
 from aioproducer.sasl.tokens import Token, jwt_claims
-from aioproducer.sasl_extensions import extension_fault
-from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,13 +14,11 @@ from bisect import bisect_right
 from datetime import datetime
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import UsageError
-from aioproducer.named_tuples import NamedTuple
-from aioproducer.number_conversion import exact_int
+from aioproducer.model import exact_int, timestamp_of
 from aioproducer.records.columns import BadRow, Headers, Moments, Partitions, Strings
-from aioproducer.timestamp_conversion import timestamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

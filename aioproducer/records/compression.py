@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ConfigError
 from aioproducer.model import Compression
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.codecs.errors import overrun
 from aioproducer.records.codecs.levels import LZ4_FAST
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ProtocolError, UsageError
-from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from aioproducer.records.reader import Record

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.counting import counted
 from aioproducer.errors import ProtocolError
 from aioproducer.model import Compression, TimestampType
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.checksum import crc32c
 from aioproducer.records.compression import decompress
 from aioproducer.records.record_batch import TRANSACTIONAL

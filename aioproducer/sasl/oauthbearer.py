@@ -11,10 +11,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.config.security_options import extension_fault
 from aioproducer.errors import CredentialsRefused, TokenUnavailable, printable
 from aioproducer.sasl.secret_bytes import SecretBytes
 from aioproducer.sasl.steps import TokenStep
-from aioproducer.sasl_extensions import extension_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,8 +9,8 @@ from aioproducer.sasl.secret_bytes import SecretBytes
 from aioproducer.sasl.steps import read_secret
 
 if TYPE_CHECKING:
+    from aioproducer.config.secret import Secret
     from aioproducer.sasl.steps import Exchange
-    from aioproducer.secret import Secret
 
 __all__ = ["Plain"]
 

@@ -15,18 +15,17 @@ import hashlib
 import hmac
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, printable
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.secret_bytes import SecretBytes
 from aioproducer.sasl.steps import SlowStep, read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from aioproducer.config.secret import Secret
     from aioproducer.sasl.steps import Exchange
-    from aioproducer.secret import Secret
 
 __all__ = ["MAX_ITERATIONS", "MIN_ITERATIONS", "SCRAM_HASHES", "KeyCache", "Scram", "ScramKeys"]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from aioproducer.named_tuples import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["Session"]
 

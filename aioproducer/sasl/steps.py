@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.sasl.secret_bytes import SecretBytes
 
 if TYPE_CHECKING:
-    from aioproducer.secret import Secret
+    from aioproducer.config.secret import Secret
     from aioproducer.wire.api import ApiKey
 
 __all__ = ["AskBroker", "Exchange", "Mechanism", "SlowStep", "Steps", "TokenStep", "read_secret"]

@@ -12,12 +12,10 @@ import base64
 import binascii
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from aioproducer.named_tuples import NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from aioproducer.secret import Secret
+    from aioproducer.config.secret import Secret
 
 __all__ = ["AsyncTokenSource", "JwtClaims", "RefreshPolicy", "Token", "TokenSource", "jwt_claims"]
 

@@ -16,9 +16,9 @@ import tomllib
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
+from aioproducer.config.secret import read_properties
 from aioproducer.counting import counted
 from aioproducer.errors import ConfigError, KafkaError
-from aioproducer.secret_references import read_properties
 
 from .resolving import Action, Finding, Resolution, resolve
 from .sink_options import TOPIC

@@ -10,14 +10,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.config import OPTIONS, ProducerConfig
+from aioproducer.config.option_kinds import is_secret
+from aioproducer.config.option_names import hide_secrets, options_of
+from aioproducer.config.producer_config import OPTIONS, ProducerConfig
+from aioproducer.config.secret import Secret
+from aioproducer.config.security_options import type_of
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks
-from aioproducer.option_names import hide_secrets, options_of
-from aioproducer.secret import Secret
-from aioproducer.secure_kinds import is_secret
 from aioproducer.spark.sink_options import EXACTLY_ONCE, PREFIX
-from aioproducer.store_types import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

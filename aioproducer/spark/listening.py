@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from aioproducer.config import ProducerConfig, without_content
+from aioproducer.config.producer_config import ProducerConfig, without_content
 from aioproducer.errors import ConfigError, UsageError
 from aioproducer.offsets import read_group
 from aioproducer.transaction_resolver import TransactionResolver

@@ -16,9 +16,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from aioproducer.config import ProducerConfig
+from aioproducer.config.secret import Secret
 from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.producer import Producer
-from aioproducer.secret import Secret
 from aioproducer.spark.collecting import spare_modules
 from aioproducer.spark.ledger_client import LedgerClients
 

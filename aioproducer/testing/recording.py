@@ -21,8 +21,9 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, overload
 
-from aioproducer.client_ids import with_client_id
-from aioproducer.config import ProducerConfig, without_content
+from aioproducer.config.option_kinds import DEFAULT_PREFIX
+from aioproducer.config.producer_config import ProducerConfig, with_client_id, without_content
+from aioproducer.config.producer_options import AllRecordingArguments, RecordingArguments, SerializerOf
 from aioproducer.encoding import Encoding
 from aioproducer.errors import (
     BrokerError,
@@ -38,16 +39,24 @@ from aioproducer.errors import (
 )
 from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Metrics, Snapshot, Windows
-from aioproducer.model import Acks, FlushSummary, HeadersLike, Health, PartitionNumber, Record, RecordMetadata, TimestampMs, TimestampType
-from aioproducer.option_kinds import DEFAULT_PREFIX
-from aioproducer.producer_options import AllRecordingArguments, RecordingArguments, SerializerOf
+from aioproducer.model import (
+    Acks,
+    FlushSummary,
+    HeadersLike,
+    Health,
+    PartitionNumber,
+    Record,
+    RecordMetadata,
+    TimestampMs,
+    TimestampType,
+    seconds_of,
+)
 from aioproducer.record_validation import check_batch, check_columns, check_partition, check_records
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.testing.recorded import RecordedBatch, RecordedDeliveries, RecordedDelivery, RecordedFromThread, RecordedSend, hand_out
 from aioproducer.testing.recorded_arguments import SendArguments, records_of
 from aioproducer.testing.recorded_topic import RecordedTopics
 from aioproducer.testing.recorded_transactions import TRANSACTION_METHODS, RecordedTransactions
-from aioproducer.timestamp_conversion import seconds_of
 
 __all__ = ["RecordingProducer"]
 

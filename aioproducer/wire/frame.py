@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from aioproducer.errors import ProtocolError
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.wire.api import ApiKey, is_flexible
 from aioproducer.wire.primitives import JOINED, skip_tags
 

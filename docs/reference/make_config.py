@@ -1,4 +1,4 @@
-"""Writes `config.md` beside it, of the table of options in `aioproducer/config.py`: `python docs/reference/make_config.py`."""
+"""Writes `config.md` beside it, of the table of options in `aioproducer/config/producer_config.py`: `python docs/reference/make_config.py`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import enum
 import pathlib
 from typing import TYPE_CHECKING
 
-from aioproducer.config import OPTIONS, ProducerConfig
-from aioproducer.option_names import NOT_HERE
-from aioproducer.secure_options import SECURE_NAMES
+from aioproducer.config.option_names import NOT_HERE
+from aioproducer.config.producer_config import OPTIONS, ProducerConfig
+from aioproducer.config.security_options import SECURE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.option_kinds import Option
+    from aioproducer.config.option_kinds import Option
 
 PAGE = pathlib.Path(__file__).with_name("config.md")
 
 HEAD = """\
 # Options
 
-<!-- Made by docs/reference/make_config.py of aioproducer/config.py: change it there. -->
+<!-- Made by docs/reference/make_config.py of aioproducer/config/producer_config.py: change it there. -->
 
 `Producer(linger_ms=5)`, or one `ProducerConfig(linger_ms=5)` for several producers. Both check everything at once, and do no I/O. Values
 may be text, as in environment files; integers of numpy's and other types are integers, and `Decimal`, numpy's floats and `timedelta` are taken

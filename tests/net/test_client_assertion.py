@@ -13,12 +13,12 @@ from canary_plugin import is_shown
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, TokenUnavailable
 from aioproducer.net import client_assertion
 from aioproducer.net.client_assertion import AssertionClaims, AssertionFile, SignedAssertion
 from aioproducer.net.oidc import AssertedClient, JwtBearer, OidcSource
 from aioproducer.net.token_endpoint import EndpointTrust, TokenEndpoint
-from aioproducer.secret import Secret
 from aioproducer.testing import TokenServer
 
 if TYPE_CHECKING:

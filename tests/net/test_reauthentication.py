@@ -13,12 +13,12 @@ from nodes import Tasks, ask, now, running
 from sasl_peers import SaslBroker
 from scripted import Asked, ScriptedDialer, ScriptedStream
 
+from aioproducer.config.secret import Secret
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import ConnectionLost, CredentialsRefused, RequestTimedOut, TransportError
 from aioproducer.net.observer import Observer
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.security import Security
-from aioproducer.secret import Secret
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
 

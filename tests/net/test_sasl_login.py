@@ -12,13 +12,13 @@ from nodes import Tasks, ask, now, running
 from sasl_peers import SaslBroker
 from scripted import Asked, ScriptedDialer, ScriptedStream
 
+from aioproducer.config.secret import Secret
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TransportError
 from aioproducer.net.broker_node import Standing
 from aioproducer.net.login_gate import LoginGate
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.security import Security
-from aioproducer.secret import Secret
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

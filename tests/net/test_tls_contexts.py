@@ -17,6 +17,7 @@ from jumping import jumping
 from tls_peers import TlsServer, client_context, server_context
 
 from aioproducer import ProducerConfig
+from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError
 from aioproducer.net import key_stores
 from aioproducer.net.cipher_suites import _OPENSSL, openssl_ciphers
@@ -24,7 +25,6 @@ from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.security import security_of
 from aioproducer.net.tls import HandshakeTurns, TlsStream
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, make_context
-from aioproducer.secret import Secret
 from aioproducer.testing.certificates import CertificateAuthority, pkcs12_truststore
 from aioproducer.testing.jumping import run_jumping
 from aioproducer.testing.memory import MemoryNetwork

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from canary_plugin import is_shown
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, TokenUnavailable
 from aioproducer.net.oidc import ClientSecret, OidcSource
 from aioproducer.net.token_endpoint import MAX_ANSWER_BYTES, EndpointTrust, TokenEndpoint
-from aioproducer.secret import Secret
 from aioproducer.testing import TokenServer
 from aioproducer.testing.certificates import EXPIRED, CertificateAuthority
 

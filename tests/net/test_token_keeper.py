@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jumping import jumping, now, settle
 
+from aioproducer.config.secret import Secret
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import ConfigError, TokenUnavailable
 from aioproducer.net.observer import Observer
 from aioproducer.net.token_keeper import KeeperSettings, TokenKeeper
 from aioproducer.sasl.tokens import RefreshPolicy, Token
-from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

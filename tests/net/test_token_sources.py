@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from frames import shown_by
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, TokenUnavailable
 from aioproducer.net.token_sources import AsyncFunctionSource, FunctionSource, TextSource, source_of
 from aioproducer.sasl.tokens import Token
-from aioproducer.secret import Secret
 from aioproducer.testing import unsecured_token
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from frames import shown_by
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import CredentialsRefused, TokenUnavailable
 from aioproducer.sasl.handshake import handshake
 from aioproducer.sasl.oauthbearer import OAuthBearer
 from aioproducer.sasl.secret_bytes import SecretBytes
 from aioproducer.sasl.steps import AskBroker, TokenStep
 from aioproducer.sasl.tokens import Token
-from aioproducer.secret import Secret
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

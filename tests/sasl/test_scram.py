@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sasl_peers import ScramServer
 
+from aioproducer.config.secret import Secret
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused
 from aioproducer.sasl import scram as module
 from aioproducer.sasl.scram import KeyCache, Scram
 from aioproducer.sasl.secret_bytes import SecretBytes
-from aioproducer.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable

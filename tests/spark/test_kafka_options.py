@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.config import OPTIONS
-from aioproducer.secure_kinds import is_secret
+from aioproducer.config.option_kinds import is_secret
+from aioproducer.config.producer_config import OPTIONS
 from aioproducer.spark.kafka_options import LITERAL, kafka_problems
 from aioproducer.spark.sink_options import SinkOptions
 

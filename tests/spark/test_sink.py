@@ -209,7 +209,6 @@ def test_the_sink_is_imported_alone() -> None:
     modules = (
         "",
         ".errors",
-        ".named_tuples",
         ".spark",
         ".spark.collecting",
         ".spark.contract",

@@ -14,12 +14,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.core.incremental import STRIDE
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -17,9 +17,7 @@ import heapq
 import math
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
-
-from aioproducer.named_tuples import NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping

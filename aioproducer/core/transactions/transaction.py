@@ -14,13 +14,12 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction_errors import Course, Rpc, course_of, error_of, gravest
 from aioproducer.errors import BrokerError, TransactionAborted, TransactionMisuse
 from aioproducer.model import PreparedTransaction
-from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping

@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 from asyncio import get_running_loop
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.encoding import BYTES
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.serializers import OF_VALUE, failure, finish
 from aioproducer.user_functions import USER_FAILURES
 

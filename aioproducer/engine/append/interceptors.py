@@ -17,8 +17,7 @@ from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery
 from aioproducer.errors import UsageError
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.interceptors import METHODS
-from aioproducer.model import ProducerRecord
-from aioproducer.number_conversion import exact_int
+from aioproducer.model import ProducerRecord, exact_int
 from aioproducer.record_validation import header_pairs
 from aioproducer.user_functions import USER_FAILURES
 

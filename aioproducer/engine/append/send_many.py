@@ -13,12 +13,11 @@ from collections.abc import AsyncIterable, Iterable
 from itertools import islice
 from operator import itemgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.engine.delivery.chosen_build import measured
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.model import Record
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.record_validation import check_records
 from aioproducer.user_functions import USER_FAILURES
 

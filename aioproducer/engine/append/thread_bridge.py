@@ -17,13 +17,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.tasks.fork_safety import FORKED
 from aioproducer.errors import BufferExhausted, ProducerClosed, UsageError
 from aioproducer.model import HeadersLike, PartitionNumber, RecordMetadata, TimestampMs
-from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from aioproducer.core.incremental import STRIDE
 from aioproducer.engine.circuit_breaker.context import name_of
 from aioproducer.errors import UsageError
-from aioproducer.number_conversion import exact_int
+from aioproducer.model import exact_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

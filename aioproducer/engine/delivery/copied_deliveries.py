@@ -10,12 +10,11 @@ import time
 from array import array
 from asyncio import get_running_loop
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from aioproducer.engine.delivery.chosen_build import DeliveryContext, Outcome, ProduceRequestResult
 from aioproducer.errors import ProducerClosed
 from aioproducer.model import TimestampType
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.varints import varint
 
 if TYPE_CHECKING:

@@ -20,14 +20,13 @@ import math
 from collections import deque
 from functools import partial
 from itertools import filterfalse
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from aioproducer.core.incremental import STRIDE
 from aioproducer.core.metadata.metadata_schedule import Question
 from aioproducer.engine.metadata.bootstrap_failures import BootstrapFailures
 from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message

@@ -16,14 +16,13 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.core.drain_policy import Linger
 from aioproducer.core.producer_batch import State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, WINDOW
 from aioproducer.counting import counted
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

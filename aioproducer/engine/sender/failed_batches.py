@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections import deque
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from aioproducer.counting import counted
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
@@ -21,7 +21,6 @@ from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.errors import TransactionError, UsageError
 from aioproducer.failed_record import FailedRecord
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.message_set import NO_TIMESTAMP
 from aioproducer.user_functions import USER_FAILURES
 

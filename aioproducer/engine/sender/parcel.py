@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.counting import counted
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.records.compression import decompress
 
 if TYPE_CHECKING:

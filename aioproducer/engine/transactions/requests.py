@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.errors import broker_error, printable
-from aioproducer.named_tuples import NamedTuple
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

@@ -1276,7 +1276,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "secrets-go-over-http",
-        "endpoint_urls.py",
+        "config/security_options.py",
         "and not is_loopback(parts.hostname)",
         "and False",
         ("tests/test_endpoint_options.py",),

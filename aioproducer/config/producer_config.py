@@ -10,45 +10,47 @@ import copy
 import dataclasses
 import inspect
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, cast
 
-from aioproducer.broker_addresses import read_addresses
-from aioproducer.errors import ConfigError
-from aioproducer.interceptors import METHODS
-from aioproducer.interfaces import Serializer
-from aioproducer.model import Acks, Compression
-from aioproducer.option_classes import option_class
-from aioproducer.option_kinds import (
+from aioproducer.config.option_kinds import (
     ACKS,
     ADDRESSES,
     COMPRESSION,
     DEFAULT_PREFIX,
     FLAG,
     MAYBE_FLAG,
+    AssignedClientId,
     Yielding,
     breaker,
     client_id,
     function,
+    is_secret,
     mapping,
     number,
     option,
+    option_class,
     or_word,
     plugins,
+    read_addresses,
     text,
     words,
 )
+from aioproducer.config.producer_options import ProducerOptions
+from aioproducer.config.secret import NotText, Secret, hide  # noqa: F401  (for those who read the types of fields at run time, as pydantic does)
+from aioproducer.config.security_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
+from aioproducer.errors import ConfigError
+from aioproducer.interceptors import METHODS
+from aioproducer.interfaces import Serializer
+from aioproducer.model import Acks, Compression
 from aioproducer.partitioners import RoundRobinPartitioner
-from aioproducer.producer_options import ProducerOptions
-from aioproducer.secret import NotText, Secret, hide  # noqa: F401  (for those who read the types of fields at run time, as pydantic does)
-from aioproducer.secure_kinds import is_secret
-from aioproducer.secure_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
 from aioproducer.serializers import is_two_phase, string_serializer
 
 if TYPE_CHECKING:
-    from aioproducer.option_kinds import Option
+    from aioproducer.config.option_kinds import Option
 
-__all__ = ["OPTIONS", "ProducerConfig", "check_hooks"]
+__all__ = ["ClientIdNumber", "OPTIONS", "ProducerConfig", "check_hooks", "with_client_id"]
 
 _log = logging.getLogger(__name__)
 _RECORD_BATCH_OVERHEAD: Final = 61
@@ -316,7 +318,7 @@ class ProducerConfig(SecureOptions):
         for name, one in OPTIONS.items():
             object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
         if scheme is not None or is_secured:
-            from aioproducer.secure_conflicts import settle_security
+            from aioproducer.config.security_options import settle_security
 
             settle_security(self, scheme)
         self._give_way()
@@ -465,8 +467,7 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: a value is bad, an `AIOPRODUCER_` name is unknown (the text has the nearest), or two names mean the same option.
         """
-        from aioproducer.environment_options import environment_options
-        from aioproducer.option_names import options_of
+        from aioproducer.config.option_names import environment_options, options_of
 
         options = environment_options(prefix, OPTIONS, environ)
         # No frame of this package holds the secrets of the environment.
@@ -481,7 +482,7 @@ class ProducerConfig(SecureOptions):
             ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
                 names mean the same option.
         """
-        from aioproducer.option_names import options_of
+        from aioproducer.config.option_names import options_of
 
         # No frame of this package holds the secrets of the user's mapping.
         mapping = dict(mapping)
@@ -507,7 +508,7 @@ def _hide_secrets(options: dict[str, Any]) -> None:
     if options.keys() <= OPTIONS.keys():
         hide(options, _SHOWN.__contains__)
         return
-    from aioproducer.option_names import hide_secrets
+    from aioproducer.config.option_names import hide_secrets
 
     hide_secrets(options, OPTIONS)
 
@@ -516,7 +517,7 @@ def _by_field(options: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that keyword arguments set, by any of their names."""
     if options.keys() <= OPTIONS.keys():
         return options
-    from aioproducer.option_names import keyword_options
+    from aioproducer.config.option_names import keyword_options
 
     return keyword_options(options, OPTIONS)
 
@@ -547,3 +548,54 @@ def _check_hook(name: str, hook: Callable[..., object] | None, second: str) -> N
     # A builtin without a signature.
     except ValueError:
         pass
+
+
+# Assigns client ids to producers without a given one: `aioproducer-1`, `aioproducer-2`, ... in each process.
+#
+# A producer with a `transactional_id` is `aioproducer-<transactional_id>`, as in Java (`ProducerConfig`, KAFKA-1228). Any other producer has
+# the lowest number that no producer of the process has. It holds the number from its construction until it has stopped or was
+# garbage-collected. A forked child counts from 1, because the parent's producers do not run in it.
+
+
+_PREFIX: Final = "aioproducer-"
+# Bytes of a client id that a request's header can hold.
+_MAX_BYTES: Final = 2**15 - 1
+# setdefault and pop are atomic, so producers may be made in several threads without a lock. A lock could be held while the process forks.
+_holders: Final[dict[int, object]] = {}
+
+
+class ClientIdNumber:
+    """Holds the number of one producer's client id, until `release`, or until this object is garbage-collected."""
+
+    def __init__(self) -> None:
+        # While the interpreter ends, the module's global may be gone before the last producer is.
+        self._holders = _holders
+        self._token = object()
+        self.value: int = 1
+        while _holders.setdefault(self.value, self._token) is not self._token:
+            self.value += 1
+
+    def release(self) -> None:
+        """Free the number for another producer. May be called again."""
+        if self._holders.get(self.value) is self._token:
+            del self._holders[self.value]
+
+    __del__ = release
+
+
+def with_client_id(config: ProducerConfig) -> tuple[ProducerConfig, ClientIdNumber | None]:
+    """Return a config with a client id, and the number in it, if any.
+
+    The config is `config` itself if its user chose a client id, else a copy.
+    """
+    if config.client_id and not isinstance(config.client_id, AssignedClientId):
+        return config, None
+    if config.transactional_id is not None:
+        cut = (_PREFIX + config.transactional_id).encode()[:_MAX_BYTES].decode(errors="ignore")
+        return config.with_client_id(AssignedClientId(cut)), None
+    number = ClientIdNumber()
+    return config.with_client_id(AssignedClientId(f"{_PREFIX}{number.value}")), number
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_holders.clear)

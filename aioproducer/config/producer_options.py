@@ -3,7 +3,7 @@
 A config converts what is given, so a type here is wider than that of its field. A test compares the names with the fields of `ProducerConfig`.
 """
 
-# Annotations are evaluated here: `typing` compiles each one that is a string, which takes longer than the rest of the module.
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -23,6 +23,10 @@ __all__ = [
     "RecordingArguments",
     "SerializerOf",
 ]
+
+
+# Annotations are evaluated here: `typing` compiles each one that is a string, which takes longer than the rest of the module.
+
 
 T = TypeVar("T")
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer.config.secret import Secret, is_reference
 from aioproducer.errors import ConfigError
-from aioproducer.named_tuples import NamedTuple
-from aioproducer.secret import Secret, is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Login", "read_jaas"]
+
 
 _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
