@@ -4,8 +4,8 @@
         delivery = await producer.send("orders", b"value", key=b"k")  # queued
         metadata = await delivery                                     # acknowledged
 
-`Producer` sends records, `ProducerConfig` has all options, and `aioproducer.errors` all errors. `aioproducer.testing` has a fake cluster and a
-recording producer for tests.
+`Producer` sends records, `ProducerConfig` has all options, and `aioproducer.errors` all errors. `aioproducer.testing` has a fake cluster
+for tests.
 """
 
 # A name is imported when it is first used (PEP 562): pytest loads this package's plugin in every run of every project that has it installed.
@@ -14,7 +14,6 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
-    from aioproducer.any_producer import AnyDeliveries, AnyProducer, AnyTopic
     from aioproducer.config import ProducerConfig
     from aioproducer.config.producer_options import ProducerOptions
     from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
@@ -108,9 +107,6 @@ if _typing.TYPE_CHECKING:
 
 __all__ = [
     "Acks",
-    "AnyDeliveries",
-    "AnyProducer",
-    "AnyTopic",
     "AuthenticationFailed",
     "BootstrapFailed",
     "BrokerError",
@@ -202,9 +198,6 @@ __all__ = [
 # The module of each name that is not in errors. Tests compare it with the imports above, which only type checkers read.
 _HOMES = {
     "Acks": "model",
-    "AnyDeliveries": "any_producer",
-    "AnyProducer": "any_producer",
-    "AnyTopic": "any_producer",
     "BrokerSecurity": "model",
     "BuildInfo": "engine.build_info",
     "CircuitBreakManager": "interfaces",

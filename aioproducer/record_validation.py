@@ -149,7 +149,7 @@ def _call(_what: str, function: Callable[..., Any], *given: Any) -> Any:
 
 
 class RecordValidation(Generic[R_co]):
-    """Validates the records of one producer, or of a `RecordingProducer`, which raises the same errors.
+    """Validates the records of one producer.
 
     Args:
         make: makes the record that `record` returns.
@@ -190,7 +190,6 @@ class RecordValidation(Generic[R_co]):
                 headers = header_pairs(headers)
             if not encoding.is_current():
                 record = self._make(topic, value=None, key=None, partition=partition, timestamp_ms=timestamp_ms, headers=NO_HEADERS, size=0)
-                # Only the engine's records can wait: a `RecordingProducer` has prepared its serializers by now.
                 record.unencoded = Unencoded(encoding, partial(self._encoded, topic, value, key, headers, encoding))  # type: ignore[attr-defined]
                 return record
         value, key, encoded, size = self._encoded(topic, value, key, headers, encoding)

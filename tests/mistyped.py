@@ -9,9 +9,7 @@ import dataclasses
 from datetime import timedelta
 from typing import TypedDict, assert_type
 
-from aioproducer import AnyProducer, AnyTopic, Encoder, Producer, ProducerConfig, ProducerOptions, Record, Topic, string_serializer
-from aioproducer.testing import RecordingProducer
-from aioproducer.testing.recorded_topic import RecordedTopic
+from aioproducer import Encoder, Producer, ProducerConfig, ProducerOptions, Record, Topic, string_serializer
 
 
 @dataclasses.dataclass
@@ -52,10 +50,8 @@ async def mistakes() -> None:
     Producer(plain.config, max_block_ms="soon")  # type: ignore[call-overload]
     ProducerConfig(linger_msx=5)  # type: ignore[call-arg]
     ProducerConfig().replace(acks="some")  # type: ignore[arg-type]
-    RecordingProducer(linger_msx=5)  # type: ignore[call-overload]
-    RecordingProducer.started(linger_msx=5)  # type: ignore[call-arg]
     Producer.from_env(linger_msx=5)  # type: ignore[call-arg]
-    RecordingProducer.from_env("KAFKA_", acks="some")  # type: ignore[arg-type]
+    Producer.from_env("KAFKA_", acks="some")  # type: ignore[arg-type]
     Producer(key_serializer=5)  # type: ignore[call-overload]
 
     orders = Producer(value_serializer=encoded)
@@ -68,11 +64,7 @@ async def mistakes() -> None:
     await texts.send("orders", b"value", b"key")  # type: ignore[arg-type]
     both = Producer(plain.config, key_serializer=string_serializer, value_serializer=encoded)
     assert_type(both, Producer[str, Order])
-    recorded = RecordingProducer(value_serializer=encoded)
-    assert_type(recorded, RecordingProducer[bytes, Order])
-    await recorded.send("orders", b"value")  # type: ignore[arg-type]
-    sender: AnyProducer = Producer()
-    sender = RecordingProducer()
+    sender: Producer = Producer()
     sender = orders  # type: ignore[assignment]
     await sender.send("orders", "value")  # type: ignore[arg-type]
     async with orders.running(wait=False) as running:
@@ -83,19 +75,15 @@ async def mistakes() -> None:
 async def mistakes_of_configs_and_records(plain: Producer) -> None:
     configured = Producer(plain.config, linger_ms=5)
     assert_type(configured, Producer[bytes, bytes])
-    assert_type(RecordingProducer(plain.config), RecordingProducer[bytes, bytes])
     await configured.send("orders", "value")  # type: ignore[arg-type]
     named: Producer[str, Order] = Producer(plain.config)
     await named.send("orders", Order(1), "key")
     options: ProducerOptions = {"linger_ms": 5, "value_serializer": encoded}
     await Producer(**options, dialer=None).send("orders", b"value")
-    await RecordingProducer(**options).send("orders", b"value")
     assert_type(Producer.from_env("KAFKA_", **options, resolver=None), Producer[bytes, bytes])
 
     other: Producer[bytes, Row] = Producer(value_serializer=encoded)  # type: ignore[assignment]
     other = Producer(other.config, key_serializer=string_serializer, value_serializer=encoded)  # type: ignore[assignment]
-    recorded: RecordingProducer[Order, bytes] = RecordingProducer(key_serializer=string_serializer)  # type: ignore[assignment]
-    await recorded.send("orders", b"value", Order(1))
 
     any_record: Record = Record(Order(1), "key")
     await named.send_many("orders", [any_record])
@@ -107,7 +95,7 @@ async def mistakes_of_configs_and_records(plain: Producer) -> None:
     await plain.send_many("orders", [Record("value")])  # type: ignore[arg-type]
 
 
-async def mistakes_of_topics(plain: Producer, orders: Producer[bytes, Order], recorded: RecordingProducer[bytes, Order]) -> None:
+async def mistakes_of_topics(plain: Producer, orders: Producer[bytes, Order]) -> None:
     topic = plain.topic("orders", key=str, value=Order)
     assert_type(topic, Topic[str, Order])
     await topic.send(Order(1), key="key")
@@ -119,8 +107,5 @@ async def mistakes_of_topics(plain: Producer, orders: Producer[bytes, Order], re
     assert_type(plain.topic("orders", value=encoded), Topic[bytes, Order])
     assert_type(plain.topic("orders", key=Prepared()), Topic[Order, bytes])
     assert_type(orders.topic("orders"), Topic[bytes, Order])
-    assert_type(recorded.topic("orders", key=str), RecordedTopic[str, Order])
     plain.topic("orders", value=5)  # type: ignore[call-overload]
-    handle: AnyTopic[str, Order] = topic
-    handle = recorded.topic("orders", key=str)
-    await handle.send_nowait(Order(1), "key")
+    await topic.send_nowait(Order(1), "key")

@@ -11,7 +11,7 @@ import pytest
 
 from aioproducer import Producer, ProducerConfig
 from aioproducer.config.producer_config import ClientIdNumber
-from aioproducer.testing import FakeCluster, RecordingProducer
+from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,12 +91,6 @@ def test_a_transactional_producer_has_its_name() -> None:
     assert Producer(transactional_id="bank").config.client_id == "aioproducer-bank"
     long: Producer[bytes, bytes] = Producer(transactional_id="ü" * 16_383)
     assert long.config.client_id == "aioproducer-" + "ü" * 16_377
-
-
-def test_a_recording_producer_has_one_too(first: int) -> None:
-    """A recording producer replaces a producer, so it has a client id, too."""
-    producer: RecordingProducer[bytes, bytes] = RecordingProducer()
-    assert producer.config.client_id == f"aioproducer-{first}"
 
 
 FORKED = """

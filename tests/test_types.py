@@ -9,7 +9,6 @@ import asyncio
 import dataclasses
 import inspect
 import sys
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, assert_type, get_args, get_origin, get_type_hints
 
 import pydantic
@@ -19,7 +18,6 @@ import typing_extensions
 import aioproducer
 import aioproducer.testing
 from aioproducer import (
-    AnyProducer,
     ConsumerGroupMetadata,
     Deliveries,
     Delivery,
@@ -40,11 +38,10 @@ from aioproducer import (
     TransactionError,
     TransactionTimeout,
     UsageError,
-    string_serializer,
 )
 from aioproducer.config.producer_config import OPTIONS
-from aioproducer.config.producer_options import ProducerArguments, ProducerOptions, RecordingArguments
-from aioproducer.testing import FakeCluster, RecordingProducer
+from aioproducer.config.producer_options import ProducerArguments, ProducerOptions
+from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -126,12 +123,8 @@ INTERNAL = {
     "ProduceRequestResult": "`Deliveries.add_one` is called by the engine",
     "ThreadBridge": "`Producer.from_thread` makes a `FromThread`",
     "AllProducerArguments": "`Producer.from_env` takes its items by name; a settings class uses `ProducerOptions`",
-    "AllRecordingArguments": "the same of `RecordingProducer`",
     "Encoding": "`Producer.topic` makes a `Topic`",
     "DeliveryContext": "`Producer.create_batch` makes a `ReadyBatch`",
-    "RecordedBatch": "a test's `ReadyBatch`",
-    "RecordedDelivery": "a test's `Delivery`",
-    "RecordedDeliveries": "a test's `Deliveries`",
     "Authenticator": "`FakeCluster.remember_authentication` is called by the connections of the fake",
     "RequestHeader": "so is `remember_request`",
     "Handler": "so is `handler`",
@@ -167,7 +160,6 @@ async def test_a_container_can_make_a_producer() -> None:
     assert provided(orders, {ProducerConfig: config}).config.linger_ms == 7
     hints = get_type_hints(Producer.__init__)
     assert hints["config"] == ProducerConfig | None
-    assert get_type_hints(RecordingProducer.__init__)["config"] == ProducerConfig | None
 
 
 @pytest.mark.asyncio
@@ -203,13 +195,12 @@ def test_no_internal_type_is_in_a_public_signature() -> None:
 
 
 def test_the_options_are_those_of_a_config() -> None:
-    """`ProducerOptions` names each field of `ProducerConfig`, and those of the producers none but these and their own arguments."""
+    """`ProducerOptions` names each field of `ProducerConfig`, and those of the producer none but these and its own arguments."""
     fields = {field.name for field in dataclasses.fields(ProducerConfig)}
     serializers = {"key_serializer", "value_serializer"}
     assert get_type_hints(ProducerOptions).keys() == fields
-    for arguments, kind in ((ProducerArguments, Producer), (RecordingArguments, RecordingProducer)):
-        own = inspect.signature(kind).parameters.keys() - {"config", "options"}
-        assert get_type_hints(arguments).keys() == (fields - serializers) | own
+    own = inspect.signature(Producer).parameters.keys() - {"config", "options"}
+    assert get_type_hints(ProducerArguments).keys() == (fields - serializers) | own
 
 
 @pytest.mark.parametrize("name", [name for name, hint in get_type_hints(ProducerOptions).items() if "Literal" in str(hint)])
@@ -220,26 +211,6 @@ def test_each_literal_is_taken(name: str) -> None:
     assert words
     for word in words:
         OPTIONS[name].kind.read(name, word)
-
-
-async def place(producer: AnyProducer) -> RecordMetadata:
-    """Any producer of bytes will do."""
-    async with aclosing(producer):
-        await producer.start(wait=False)
-        deliveries = await producer.send_many("orders", [b"a", Record(b"b", b"key")])
-        assert_type(await deliveries.wait(), FlushSummary)
-        return await (await producer.send("orders", b"c"))
-
-
-@pytest.mark.asyncio
-async def test_any_producer_will_do() -> None:
-    """`AnyProducer` is the type of a producer and of its double."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        assert (await place(Producer(**cluster.client_options))).offset == 2
-    assert (await place(RecordingProducer())).offset == 2
-    texts: AnyProducer[str, bytes] = RecordingProducer(key_serializer=string_serializer)
-    assert texts.config.key_serializer is string_serializer
 
 
 @pytest.mark.asyncio

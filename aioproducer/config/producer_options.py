@@ -16,11 +16,9 @@ from aioproducer.model import Acks, CircuitEvent, Compression, Headers
 
 __all__ = [
     "AllProducerArguments",
-    "AllRecordingArguments",
     "OptionsWithoutSerializers",
     "ProducerArguments",
     "ProducerOptions",
-    "RecordingArguments",
     "SerializerOf",
 ]
 
@@ -172,18 +170,5 @@ class ProducerArguments(OptionsWithoutSerializers, total=False):
     wall_clock: Callable[[], float]
 
 
-class RecordingArguments(OptionsWithoutSerializers, total=False):
-    """Holds what `RecordingProducer` takes by name, beside serializers."""
-
-    auto_complete: bool
-    partitions: Mapping[str, int] | None
-    dialer: object
-    resolver: object
-
-
 class AllProducerArguments(ProducerArguments, ProducerOptions, total=False):
     """Holds what `Producer` takes by name. The types of keys and values cannot be inferred from these serializers."""
-
-
-class AllRecordingArguments(RecordingArguments, ProducerOptions, total=False):
-    """Holds what `RecordingProducer` takes by name."""

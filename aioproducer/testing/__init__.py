@@ -1,6 +1,6 @@
-"""Tools for tests of code that uses this package: a fake Kafka cluster, real ones, and a recording producer.
+"""Tools for tests of code that uses this package: a fake Kafka cluster, and real ones.
 
-`FakeCluster` and `RecordingProducer` need nothing but this package; `KafkaServer` and `KafkaCluster` need Java. Each is imported at
+`FakeCluster` needs nothing but this package; `KafkaServer` and `KafkaCluster` need Java. Each is imported at
 its first use, as pytest imports this package with its plugin.
 """
 
@@ -14,7 +14,6 @@ if _typing.TYPE_CHECKING:
     from aioproducer.testing.kafka_security import KafkaSecurity, OidcValidator
     from aioproducer.testing.kafka_server import KafkaServer
     from aioproducer.testing.proxy import FaultProxy
-    from aioproducer.testing.recording import RecordingProducer
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
     from aioproducer.testing.security.oauthbearer import ListenerTokens, unsecured_token
     from aioproducer.testing.token_server import TokenServer
@@ -29,7 +28,6 @@ __all__ = [
     "ListenerTls",
     "ListenerTokens",
     "OidcValidator",
-    "RecordingProducer",
     "TokenServer",
     "run_jumping",
     "unsecured_token",
@@ -45,7 +43,6 @@ _HOMES = {
     "ListenerTls": "security.listener",
     "ListenerTokens": "security.oauthbearer",
     "OidcValidator": "kafka_security",
-    "RecordingProducer": "recording",
     "TokenServer": "token_server",
     "run_jumping": "jumping",
     "unsecured_token": "security.oauthbearer",

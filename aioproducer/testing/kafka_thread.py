@@ -6,80 +6,26 @@ and serve a whole session of tests.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aioproducer.jars import KAFKA_VERSION
 from aioproducer.testing.kafka_cluster import KafkaCluster
 from aioproducer.testing.kafka_server import KafkaServer
+from aioproducer.testing.thread import LoopThread
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from aioproducer.testing.kafka_admin import SecurityAdmin
     from aioproducer.testing.kafka_security import KafkaSecurity, Listener, ServerCertificates
 
 __all__ = ["ClusterThread", "ServerThread"]
 
-T = TypeVar("T", bound="AbstractAsyncContextManager[Any]")
 R = TypeVar("R")
 _TROUBLES: Final = ("delay", "slow", "black_hole", "cut", "reset", "heal")
 
 
-class _Thread(Generic[T]):
-    """A thread with an event loop that holds `make()` open."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._started: Future[T] = Future()
-        self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
-        self._loop: asyncio.AbstractEventLoop
-        self._stopping: asyncio.Event
-
-    def open(self) -> None:
-        """Start the thread, and wait until its server is ready. Raises the server's errors."""
-        self._thread.start()
-        self._started.result()
-
-    def close(self) -> None:
-        """Stop the server and end the thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join()
-
-    def _call(self, ask: Callable[[T], Awaitable[R]]) -> R:
-        async def asked() -> R:
-            return await ask(self._started.result())
-
-        return asyncio.run_coroutine_threadsafe(asked(), self._loop).result()
-
-    def _tell(self, do: Callable[[T], R]) -> R:
-        async def told(held: T) -> R:
-            return do(held)
-
-        return self._call(told)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        # `open` raises the error in the thread that waits
-        except BaseException as error:
-            if self._started.done():
-                raise
-            self._started.set_exception(error)
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        async with self._make() as held:
-            self._started.set_result(held)
-            await self._stopping.wait()
-
-
-class ServerThread(_Thread[KafkaServer]):
+class ServerThread(LoopThread[KafkaServer]):
     """A `KafkaServer` of one Kafka version, with methods that block until they are done.
 
     Args:
@@ -105,24 +51,24 @@ class ServerThread(_Thread[KafkaServer]):
         """Return the paths of the certificates of the node and its users."""
         return self._started.result().certificates
 
-    def administrate(self, change: Callable[[SecurityAdmin], Awaitable[R]]) -> R:
+    def administrate(self, change: Callable[[SecurityAdmin], Coroutine[Any, Any, R]]) -> R:
         """Wait for a method of `KafkaServer.admin`: `administrate(lambda admin: admin.delete_user("alice"))`. Return its result."""
-        return self._call(lambda server: change(server.admin))
+        return self.call(lambda server: change(server.admin))
 
     def run_tool(self, main: str, *arguments: str) -> str:
         """Run one of Kafka's tools as `KafkaServer.run_tool` does."""
-        return self._call(lambda server: server.run_tool(main, *arguments))
+        return self.call(lambda server: server.run_tool(main, *arguments))
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
         """Create a topic as `KafkaServer.create_topic` does."""
-        self._call(lambda server: server.create_topic(name, partitions, config))
+        self.call(lambda server: server.create_topic(name, partitions, config))
 
     def end_offsets(self, topic: str) -> list[int]:
         """Return offsets as `KafkaServer.end_offsets` does."""
-        return self._call(lambda server: server.end_offsets(topic))
+        return self.call(lambda server: server.end_offsets(topic))
 
 
-class ClusterThread(_Thread[KafkaCluster]):
+class ClusterThread(LoopThread[KafkaCluster]):
     """A `KafkaCluster` of three nodes behind proxies, with methods that block until they are done."""
 
     def __init__(self) -> None:
@@ -136,31 +82,31 @@ class ClusterThread(_Thread[KafkaCluster]):
     @property
     def answering(self) -> list[int]:
         """Return the numbers of the nodes that run and are not paused."""
-        return self._tell(lambda cluster: cluster.answering)
+        return self.call(lambda cluster: cluster.answering)
 
     def start(self, node: int) -> None:
         """Start a node as `KafkaCluster.start` does."""
-        self._call(lambda cluster: cluster.start(node))
+        self.call(lambda cluster: cluster.start(node))
 
     def stop(self, node: int) -> None:
         """Stop a node as `KafkaCluster.stop` does."""
-        self._call(lambda cluster: cluster.stop(node))
+        self.call(lambda cluster: cluster.stop(node))
 
     def kill(self, node: int) -> None:
         """Kill a node as `KafkaCluster.kill` does."""
-        self._call(lambda cluster: cluster.kill(node))
+        self.call(lambda cluster: cluster.kill(node))
 
     def pause(self, node: int) -> None:
         """Pause a node as `KafkaCluster.pause` does."""
-        self._tell(lambda cluster: cluster.pause(node))
+        self.call(lambda cluster: cluster.pause(node))
 
     def resume(self, node: int) -> None:
         """Resume a node as `KafkaCluster.resume` does."""
-        self._tell(lambda cluster: cluster.resume(node))
+        self.call(lambda cluster: cluster.resume(node))
 
     def restore(self) -> None:
         """Repair the cluster as `KafkaCluster.restore` does."""
-        self._call(lambda cluster: cluster.restore())
+        self.call(lambda cluster: cluster.restore())
 
     def trouble(self, node: int, what: str, *arguments: Any) -> None:
         """Call a method of the node's `FaultProxy`: `delay`, `slow`, `black_hole`, `cut`, `reset` or `heal`.
@@ -170,18 +116,18 @@ class ClusterThread(_Thread[KafkaCluster]):
         """
         if what not in _TROUBLES:
             raise ValueError(f"a proxy's trouble is one of {', '.join(_TROUBLES)}, not {what!r}")
-        self._tell(lambda cluster: getattr(cluster.proxies[node], what)(*arguments))
+        self.call(lambda cluster: getattr(cluster.proxies[node], what)(*arguments))
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replication_factor: int | None = None
     ) -> None:
         """Create a topic as `KafkaCluster.create_topic` does."""
-        self._call(lambda cluster: cluster.create_topic(name, partitions, config, replication_factor=replication_factor))
+        self.call(lambda cluster: cluster.create_topic(name, partitions, config, replication_factor=replication_factor))
 
     def end_offsets(self, topic: str) -> list[int]:
         """Return offsets as `KafkaCluster.end_offsets` does."""
-        return self._call(lambda cluster: cluster.end_offsets(topic))
+        return self.call(lambda cluster: cluster.end_offsets(topic))
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return a partition's leader as `KafkaCluster.leader` does."""
-        return self._call(lambda cluster: cluster.leader(topic, partition))
+        return self.call(lambda cluster: cluster.leader(topic, partition))

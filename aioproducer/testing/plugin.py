@@ -1,7 +1,6 @@
 """The pytest plugin: its fixtures, and nothing else.
 
-    fake_cluster          a FakeCluster of one broker, for one test
-    recording_producer    a RecordingProducer that runs, for one test
+    fake_cluster          a FakeCluster of one broker, for one test, asynchronous or plain
     kafka_server          a real node, for the session
     kafka_cluster         three real nodes behind proxies, started for the session and repaired before each test
 
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.kafka_thread import ClusterThread, ServerThread
-    from aioproducer.testing.recording import RecordingProducer
+    from aioproducer.testing.thread import FakeClusterThread
 
-__all__ = ["fake_cluster", "kafka_cluster", "kafka_server", "pytest_configure", "recording_producer"]
+__all__ = ["fake_cluster", "kafka_cluster", "kafka_server", "pytest_configure"]
 
 # The scopes of pytest-asyncio's loops. A fixture is in one of them, which is chosen where the fixture is made.
 _LOOP_SCOPES: Final = ("function", "class", "module", "package", "session")
@@ -34,25 +33,24 @@ _LOOP_SCOPES: Final = ("function", "class", "module", "package", "session")
 def pytest_configure(config: pytest.Config) -> None:
     """Register asynchronous fixtures for each kind of test: pytest-asyncio's strict mode needs marked ones, anyio plain ones."""
     module = ModuleType("aioproducer.testing.plugin.fixtures")
-    for name, make in (("fake_cluster", _fake_cluster), ("recording_producer", _recording_producer)):
-        vars(module)[f"{name} of anyio"] = pytest.fixture(name=f"_{name}_of_anyio")(make)
-        if config.pluginmanager.hasplugin("asyncio"):
-            for scope in _LOOP_SCOPES:
-                vars(module)[f"{name} {scope}"] = _fixture_of_asyncio(name, scope, make)
+    vars(module)["anyio"] = pytest.fixture(name="_fake_cluster_of_anyio")(_fake_cluster)
+    if config.pluginmanager.hasplugin("asyncio"):
+        for scope in _LOOP_SCOPES:
+            vars(module)[scope] = _fixture_of_asyncio(scope)
     config.pluginmanager.register(module, "aioproducer-fixtures")
 
 
-def _fixture_of_asyncio(name: str, scope: str, make: Callable[[], AsyncIterator[Any]]) -> Any:
+def _fixture_of_asyncio(scope: str) -> Any:
     import pytest_asyncio
 
-    async def of_asyncio() -> AsyncIterator[Any]:  # a separate function, as pytest-asyncio marks it
-        async for made in make():
-            yield made
+    async def of_asyncio() -> AsyncIterator[FakeCluster]:  # a separate function, as pytest-asyncio marks it
+        async for cluster in _fake_cluster():
+            yield cluster
 
     fixture: Any = pytest_asyncio.fixture
     # Before 0.24 there was no such argument.
     loop = {"loop_scope": scope} if "loop_scope" in signature(fixture).parameters else {}
-    return fixture(name=f"_{name}_in_the_{scope}_loop", **loop)(of_asyncio)
+    return fixture(name=f"_fake_cluster_in_the_{scope}_loop", **loop)(of_asyncio)
 
 
 def _loop_scope(request: pytest.FixtureRequest) -> str:
@@ -70,15 +68,37 @@ def _loop_scope(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def fake_cluster(request: pytest.FixtureRequest) -> FakeCluster:
-    """Return a `FakeCluster` of one broker on loopback sockets; scripted faults that did not happen fail the test."""
-    if "anyio_backend" not in request.fixturenames:
-        if not request.config.pluginmanager.hasplugin("asyncio"):
-            pytest.fail("fake_cluster needs the loop of an asynchronous test: of pytest-asyncio, or of anyio's plugin (@pytest.mark.anyio)")
-        return cast("FakeCluster", request.getfixturevalue(f"_fake_cluster_in_the_{_loop_scope(request)}_loop"))
-    backend = request.getfixturevalue("anyio_backend")
-    if (backend if isinstance(backend, str) else backend[0]) != "asyncio":
-        pytest.fail("aioproducer runs on asyncio alone: let the fixture anyio_backend return 'asyncio'")
-    return cast("FakeCluster", request.getfixturevalue("_fake_cluster_of_anyio"))
+    """Return a `FakeCluster` of one broker on loopback sockets; scripted faults that did not happen fail the test.
+
+    A plain test gets it as a `FakeClusterThread`, which has the same methods.
+    """
+    # Hypothesis wraps an asynchronous function in a plain one.
+    function = getattr(request.function, "hypothesis", None)
+    if not iscoroutinefunction(request.function if function is None else function.inner_test):
+        name = "_fake_cluster_in_a_thread"
+    elif "anyio_backend" in request.fixturenames:
+        backend = request.getfixturevalue("anyio_backend")
+        if (backend if isinstance(backend, str) else backend[0]) != "asyncio":
+            pytest.fail("aioproducer runs on asyncio alone: let the fixture anyio_backend return 'asyncio'")
+        name = "_fake_cluster_of_anyio"
+    elif request.config.pluginmanager.hasplugin("asyncio"):
+        name = f"_fake_cluster_in_the_{_loop_scope(request)}_loop"
+    else:
+        pytest.fail("nothing runs asynchronous tests here: it takes pytest-asyncio, or anyio's plugin (@pytest.mark.anyio)")
+    return cast("FakeCluster", request.getfixturevalue(name))
+
+
+@pytest.fixture
+def _fake_cluster_in_a_thread() -> Iterator[FakeClusterThread]:
+    from aioproducer.testing.thread import FakeClusterThread
+
+    thread = FakeClusterThread()
+    thread.open()
+    try:
+        yield thread
+        thread.assert_all_fired()
+    finally:
+        thread.close()
 
 
 async def _fake_cluster() -> AsyncIterator[FakeCluster]:
@@ -87,26 +107,6 @@ async def _fake_cluster() -> AsyncIterator[FakeCluster]:
     async with FakeCluster() as cluster:
         yield cluster
     cluster.assert_all_fired()
-
-
-@pytest.fixture
-def recording_producer(request: pytest.FixtureRequest) -> RecordingProducer[Any, Any]:
-    """Return a started `RecordingProducer` that acknowledges records by itself. In an asynchronous test it knows the test's loop."""
-    from aioproducer.testing.recording import RecordingProducer
-
-    if iscoroutinefunction(request.function):
-        if "anyio_backend" in request.fixturenames:
-            return cast("RecordingProducer[Any, Any]", request.getfixturevalue("_recording_producer_of_anyio"))
-        if request.config.pluginmanager.hasplugin("asyncio"):
-            name = f"_recording_producer_in_the_{_loop_scope(request)}_loop"
-            return cast("RecordingProducer[Any, Any]", request.getfixturevalue(name))
-    return RecordingProducer.started()
-
-
-async def _recording_producer() -> AsyncIterator[RecordingProducer[Any, Any]]:
-    from aioproducer.testing.recording import RecordingProducer
-
-    yield RecordingProducer.started()
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,4 @@
-"""The three sides of the contract tests: a real Kafka, the fake cluster, and the producer that only records.
-
-A test takes the fixture `side`. `CANNOT` lists the tests that cannot hold for a side, with the reason. Such a test must fail there.
-If it passes, its entry is out of date.
-"""
+"""The two sides of the contract tests, a real Kafka and the fake cluster. A test takes the fixture `side`."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from settled import settled
 
 from aioproducer import Producer, TransactionResolver
 from aioproducer.records.reader import read_batches
-from aioproducer.testing import FakeCluster, RecordingProducer
+from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -28,20 +24,11 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.kafka_thread import ServerThread
 
-NO_COORDINATOR = "it has no coordinator that a resolver could ask"
-CANNOT = {
-    ("recording", "test_kafkas_partitioner_places_keys"): "it knows no murmur2: a partitioner is given to it, or everything goes to 0",
-    ("recording", "test_a_partition_that_is_not_there"): "without the argument `partitions` it takes every partition",
-    ("recording", "test_a_resolver_ends_what_is_prepared"): NO_COORDINATOR,
-    ("recording", "test_what_a_resolver_is_refused"): NO_COORDINATOR,
-    ("recording", "test_a_position_that_is_prepared"): NO_COORDINATOR,
-    ("recording", "test_a_topic_that_kafka_refuses"): "it has no broker that would refuse a name",
-}
 _numbers = itertools.count()
 
 
 class Side(ABC):
-    """Holds one of the three, with its topics."""
+    """Holds one of the two, with its topics."""
 
     partitions = 3
 
@@ -167,49 +154,11 @@ class FakeSide(Side):
         return {index: offset for (name, index), offset in self.cluster.committed(group).items() if name == topic}
 
 
-class RecordingSide(Side):
-    def __init__(self) -> None:
-        self.made: list[Any] = []
-
-    async def topic(self) -> str:
-        return f"contract-{next(_numbers)}"
-
-    def producer(self, **options: Any) -> Any:
-        self.made.append(RecordingProducer(**options))
-        return self.made[-1]
-
-    def resolver(self) -> TransactionResolver:
-        pytest.fail(NO_COORDINATOR)
-
-    async def log(self, topic: str) -> dict[int, list[Any]]:
-        sent = [one for producer in self.made for one in producer.history if one.topic == topic]
-        return {
-            index: [(one.key, one.value, one.timestamp_ms, one.headers) for one in sent if one.partition == index]
-            for index in range(self.partitions)
-        }
-
-    async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
-        log = await self.log(topic)
-        return {index: [value for _, value, *_ in records] for index, records in log.items()}
-
-    async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for who, offsets in producer.offsets:
-            if who.group_id == group:
-                found |= {partition: offset.offset for (name, partition), offset in offsets.items() if name == topic}
-        return found
-
-
-@pytest_asyncio.fixture(params=[pytest.param("real", marks=pytest.mark.integration), "fake", "recording"])
+@pytest_asyncio.fixture(params=[pytest.param("real", marks=pytest.mark.integration), "fake"])
 async def side(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
-    """Return each of the three, one after another."""
-    why = CANNOT.get((request.param, request.node.originalname))
-    if why is not None:
-        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
+    """Return each of the two, one after another."""
     if request.param == "real":
         yield RealSide(request.getfixturevalue("kafka_server"))
-    elif request.param == "recording":
-        yield RecordingSide()
     else:
         async with FakeCluster() as cluster:
             yield FakeSide(cluster)

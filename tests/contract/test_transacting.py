@@ -1,4 +1,4 @@
-"""Transactions as a program sees them: on a real Kafka, on the fake cluster, and with the recording producer."""
+"""Transactions as a program sees them: on a real Kafka, and on the fake cluster."""
 
 from __future__ import annotations
 

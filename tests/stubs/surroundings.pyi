@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 import aioproducer as aioproducer
 from aioproducer import PreparedTransaction, Producer
 from aioproducer.testing import FakeCluster as FakeCluster
-from aioproducer.testing import RecordingProducer as RecordingProducer
 
 log: logging.Logger
 producer: Producer

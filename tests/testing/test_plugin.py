@@ -1,19 +1,31 @@
-"""The pytest plugin: light to load, and its fixtures work in every kind of asynchronous test."""
+"""The pytest plugin: light to load, and its fixtures work in every kind of test."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
+from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import pytest
+from fastapi import FastAPI
 
 import aioproducer.testing
+from aioproducer import Producer, RecordMetadata
+
+with warnings.catch_warnings():
+    # of its own import: it would rather have httpx2
+    warnings.simplefilter("ignore")
+    from fastapi.testclient import TestClient
 
 if TYPE_CHECKING:
-    from aioproducer.testing import FakeCluster, RecordingProducer
+    from collections.abc import AsyncIterator
+
+    from aioproducer.testing import FakeCluster
     from aioproducer.testing.kafka_thread import ClusterThread, ServerThread
+    from aioproducer.testing.thread import FakeClusterThread
 
 pytest_plugins = ["pytester"]
 
@@ -50,17 +62,6 @@ async def test_in_the_loop_of_the_test(fake_cluster):
         await fake_cluster.seen("Produce")
         assert (await sending).offset == 0
     assert fake_cluster.values("t") == [b"v"]
-
-async def test_recording(recording_producer):
-    assert (await recording_producer.send_and_wait("t", b"v")).offset == 0
-    assert recording_producer.values("t") == [b"v"]
-
-async def test_recording_by_a_thread(recording_producer):
-    await asyncio.to_thread(lambda: recording_producer.from_thread.send("t", b"v").result(10))
-    assert recording_producer.values("t") == [b"v"]
-
-def test_a_plain_function(recording_producer):
-    assert recording_producer.history == []
 """
 
 
@@ -78,10 +79,42 @@ async def test_a_cluster_comes_as_a_fixture(fake_cluster: FakeCluster) -> None:
     assert fake_cluster.brokers[1].is_running
 
 
-@pytest.mark.asyncio
-async def test_a_producer_comes_as_a_fixture(recording_producer: RecordingProducer[bytes, bytes]) -> None:
-    """Running."""
-    assert (await recording_producer.send_and_wait("orders", b"v")).topic == "orders"
+def test_a_web_application_in_a_plain_test(fake_cluster: FakeClusterThread) -> None:
+    """`TestClient` blocks the test, and has a loop of its own for the application, whose producer sends to the cluster in its thread."""
+
+    @asynccontextmanager
+    async def running(app: FastAPI) -> AsyncIterator[None]:
+        async with Producer(**fake_cluster.client_options, retry_backoff_ms=1) as app.state.producer:
+            yield
+
+    app = FastAPI(lifespan=running)
+
+    @app.post("/orders")
+    async def place() -> int:
+        metadata: RecordMetadata = await app.state.producer.send_and_wait("orders", b"1")
+        return metadata.offset
+
+    fake_cluster.create_topic("orders")
+    with TestClient(app) as client:
+        assert client.post("/orders").json() == 0
+        fake_cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
+        assert client.post("/orders").json() == 1
+    assert fake_cluster.values("orders") == [b"1", b"1"]
+    assert len(fake_cluster.requests("Produce")) == 3
+
+
+def test_a_plain_test_has_the_whole_cluster(fake_cluster: FakeClusterThread) -> None:
+    """Its coroutines are waited for, its attributes set, its errors raised, and anything else is called in its thread."""
+    with pytest.raises(ValueError, match="there is no broker 2"):
+        fake_cluster.move_coordinator("group", 2)
+    fake_cluster.add_broker()
+    assert sorted(fake_cluster.brokers) == [1, 2]
+    fake_cluster.call(lambda cluster: cluster.brokers[2].stop())
+    assert not fake_cluster.brokers[2].is_running
+    fake_cluster.transaction_version = 1
+    assert fake_cluster.call(lambda cluster: cluster.transactions.version) == 1
+    with pytest.raises(AttributeError, match="nothing"):
+        fake_cluster.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,10 +123,9 @@ def test_every_kind_of_asynchronous_test(pytester: pytest.Pytester, kind: str) -
     mark, arguments = KINDS[kind]
     marks = f"pytestmark = pytest.mark.{mark}" if mark else ""
     backend = '\n@pytest.fixture\ndef anyio_backend():\n    return "asyncio"\n' if mark == "anyio" else ""
-    plain = "def test_a_plain_function(recording_producer):\n    assert recording_producer.history == []\n" if mark == "asyncio" else ""
-    pytester.makepyfile(TESTS.replace("MARK", marks + backend).replace(plain or "\0", ""))
+    pytester.makepyfile(TESTS.replace("MARK", marks + backend))
     result = run(pytester, *arguments)
-    result.assert_outcomes(passed=5 if plain else 6, errors=1)
+    result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(["*faults that did not happen: *Produce*"])
 
 
@@ -132,6 +164,13 @@ def test_the_default_loop_of_tests(pytester: pytest.Pytester) -> None:
     run(pytester, *options).assert_outcomes(passed=2)
 
 
+def test_a_fault_that_did_not_happen_fails_a_plain_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_unfired(fake_cluster): fake_cluster.fail('Produce', 'REQUEST_TIMED_OUT')")
+    result = run(pytester, "-p", "no:asyncio", "-p", "no:anyio")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*faults that did not happen: *Produce*"])
+
+
 def test_a_cluster_in_a_loop_that_does_not_run(pytester: pytest.Pytester) -> None:
     """A fixture of the session is in a loop of the session, and a test in another one could not reach it: that is said at once."""
     pytester.makepyfile("""
@@ -168,7 +207,8 @@ def test_a_backend_that_is_not_asyncio(pytester: pytest.Pytester) -> None:
         def anyio_backend():
             return ("trio", {})
 
-        def test_it(anyio_backend, fake_cluster): pass
+        @pytest.mark.anyio
+        async def test_it(fake_cluster): pass
     """)
     result = run(pytester)
     result.assert_outcomes(errors=1)
@@ -176,10 +216,10 @@ def test_a_backend_that_is_not_asyncio(pytester: pytest.Pytester) -> None:
 
 
 def test_nothing_that_runs_asynchronous_tests(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_it(fake_cluster): pass")
+    pytester.makepyfile("async def test_it(fake_cluster): pass")
     result = run(pytester, "-p", "no:asyncio", "-p", "no:anyio")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*fake_cluster needs the loop of an asynchronous test*"])
+    result.stdout.fnmatch_lines(["*nothing runs asynchronous tests here*"])
 
 
 @pytest.mark.parametrize("fixture", ["kafka_server", "kafka_cluster"])

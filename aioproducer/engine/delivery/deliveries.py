@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
 
 from aioproducer.counting import counted
 from aioproducer.engine.delivery.chosen_build import REASON, Delivery, Outcome, ProduceRequestResult, make_delivery
@@ -195,9 +195,8 @@ class Deliveries(Sequence[Delivery]):
         seen: BaseException | None = error
         while seen is not None:
             queued = vars(seen).get("queued")
-            # A RecordingProducer has a deliveries class of its own.
-            if isinstance(queued, Sequence) and hasattr(queued, "first_failure"):
-                return cast("Deliveries", queued)
+            if isinstance(queued, Deliveries):
+                return queued
             seen = seen.__cause__ or seen.__context__
         return Deliveries()
 
