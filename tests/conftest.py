@@ -43,8 +43,6 @@ NEED_CONFLUENT = (
     "testing/test_fake_transactional_peers.py",
     "testing/test_main.py",
     "testing/test_security_peers.py",
-    "tools/chaos/test_report.py",
-    "tools/faults/test_page.py",
     "tools/spark_faults/test_count.py",
     "tools/spark_faults/test_faults.py",
 )

@@ -34,9 +34,6 @@ TESTS: Final = (
     *("-o", "faulthandler_timeout=1800"),  # everything is several times slower
     "--deselect=tests/engine/metadata/test_metadata_updater.py::test_a_large_answer_never_holds_the_loop",  # it allows 5 ms of CPU
     "--deselect=tests/tools/faults/test_coded.py::test_row[50-",  # these, 10 ms
-    "--ignore=tests/test_gate.py",  # valgrind and preloaded libraries do not go together
-    "--ignore=tests/test_leaks.py",  # keeps freed memory, to find code that uses it
-    "--ignore=tests/test_sanitize.py",
 )
 
 TOY: Final = {

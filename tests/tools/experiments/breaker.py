@@ -4,8 +4,6 @@ It measures the other 19, and the recovery of the one. The brokers are fake, in 
 machine's own speed does not affect the figures. An open loop sends at half the rate of the healthy brokers, at its times, without waiting
 for acknowledgements. The simulation's checker judges each run: no acknowledged record is lost, no record is in the log twice, each
 partition's records are in call order.
-
-`breaker_real` runs it on three real nodes, one of which is stopped (SIGSTOP).
 """
 
 from __future__ import annotations
@@ -25,14 +23,13 @@ from aioproducer.testing.jumping import run_jumping
 from tests.simulation.checker import Promise, check, read_log
 
 from .open_loop import OpenLoop, Place
-from .result import Result
+from . import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 
-__all__ = ["QUICK", "WHOLE", "Measured", "Times", "interval_of", "run", "run_for"]
+__all__ = ["run"]
 
 _PARTITIONS: Final = 20
 _BAD: Final = 19
@@ -47,7 +44,6 @@ _OPTIONS: Final[Mapping[str, Any]] = {
     "partitioner_adaptive_partitioning_enable": False,
 }
 _ON_OFF: Final[Mapping[str, Mapping[str, Any]]] = {"off": {}, "on": _BREAKER}
-_COLOURS: Final = {"off": "#b03a6f", "on": "#2f6fde"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,13 +169,9 @@ class Measured:
         }
 
 
-async def run(quick: bool) -> Result:
+async def run(*, quick: bool) -> Result:
     """Run all faults, with both kinds of records, with the breaker on and off."""
-    return await run_for(QUICK if quick else WHOLE)
-
-
-async def run_for(times: Times) -> Result:
-    """Run all of them, for so long."""
+    times = QUICK if quick else WHOLE
     capacity = await asyncio.to_thread(lambda: run_jumping(_capacity(times.before / 2)))
     runs = [
         await asyncio.to_thread(_measure, fault, Measured(fault.name, traffic, breaker, times), capacity * times.load)
@@ -193,7 +185,6 @@ async def run_for(times: Times) -> Result:
     return Result(
         rows=[one.row for one in runs],
         text=_text(capacity, times),
-        draw=partial(_draw, runs),
         bars={
             f"with the breaker the other 19 keep at least 90 % of their healthy rate ({least:.0%} at least)": least >= 0.9,
             f"without it the collapse is visible: less than half is left ({most:.0%} at most)": most < 0.5,
@@ -271,7 +262,7 @@ async def _play(fault: Fault, measured: Measured, rate: float) -> None:
         loop = OpenLoop(producer, _TOPIC, _SIZE, _BAD, before=times.before, seconds=times.failing, after=times.after)
 
         def heal() -> None:
-            measured.interval = interval_of(producer)
+            measured.interval = _interval_of(producer)
             _heal(cluster)
 
         await loop.run(places, rate, partial(fault.begin, cluster), heal)
@@ -281,7 +272,7 @@ async def _play(fault: Fault, measured: Measured, rate: float) -> None:
     measured.wrong = check(loop.history, logs, promise)
 
 
-def interval_of(producer: Producer[Any, Any]) -> float:
+def _interval_of(producer: Producer[Any, Any]) -> float:
     """Return the interval of the open circuit, in seconds; 0: no circuit is open."""
     engine = producer._engine
     circuit_break_manager = engine.parts.circuit_break_manager if engine is not None else None
@@ -291,25 +282,3 @@ def interval_of(producer: Producer[Any, Any]) -> float:
         else 0.0
     )
 
-
-def _draw(runs: list[Measured], path: Path) -> None:
-    """Draw acknowledged records a second over time, with a field for each fault and kind of records."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 5.2), layout="constrained", facecolor="white")
-    fields = figure.subplots(2, 3, sharex=True, sharey=True)
-    for one in runs:
-        axes = fields[int(one.traffic != "no key")][[fault.name for fault in _FAULTS].index(one.fault)]
-        moments = range(int(one.times.before + one.healed - one.begun + one.times.after) - 1)
-        began = one.begun - one.times.before
-        rates = [one.rate(began + at, began + at + 1) for at in moments]
-        axes.plot(moments, rates, color=_COLOURS[one.breaker], label=f"breaker {one.breaker}", linewidth=1.5)
-        axes.axvspan(one.times.before, one.healed - began, color="#f4f1ea", zorder=0)
-        axes.set_title(f"{one.fault}; {one.traffic}", fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
-    fields[0][0].legend(frameon=False, fontsize=8)
-    for axes in fields[1]:
-        axes.set_xlabel("s; shaded: one of 20 partitions fails")
-    for row in fields:
-        row[0].set_ylabel("acknowledged, other 19 [1/s]")
-    figure.savefig(path, dpi=110)

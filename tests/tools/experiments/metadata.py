@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
-import itertools
 import json
 import random
 import statistics
@@ -36,7 +35,7 @@ from aioproducer.engine import wiring
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
 
-from .result import Result
+from . import Result
 from .served import ROOT, Figures, metered, served, topic_names
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ IDLE: Final = 5.0  # seconds, in the memory run
 NEVER: Final = 10**9
 OURS, JAVAS, PEER = "aioproducer", "Java's rule", "aiokafka"
 KEPT: Final = "aioproducer, never forgetting"
-COLOURS: Final = {OURS: "#12a594", JAVAS: "#2f6fde", PEER: "#e5793a", KEPT: "#b03a6f"}
 
 
 class JavasRule(MetadataSchedule):
@@ -255,7 +253,7 @@ class Found:
     memory: Mapping[str, float]
 
 
-async def run(quick: bool) -> Result:
+async def run(*, quick: bool) -> Result:
     """Run the three parts, one after another."""
     topics, minutes = (500, 12) if quick else (10_000, 30)
     starts = {client: await started(client, topics) for client in (OURS, JAVAS, PEER)}
@@ -289,7 +287,6 @@ def shown(found: Found) -> Result:
     return Result(
         rows=rows,
         text=words(topics, memory, growth, building),
-        draw=lambda path: draw(path, waits, minutes_of),
         bars={
             f"bytes of the start at most 1.2 x one description of each topic ({ours['of one each']:.2f} x)": ours["of one each"] <= 1.2,
             f"p99 of the first send at most 3 x RTT + the longest building of an answer ({p99:.0f} <= {limit:.0f} ms)": p99 <= limit,
@@ -347,26 +344,6 @@ def words(topics: int, memory: Mapping[str, float], growth: float, building: flo
         f"Memory: {mib['before']:.2f} MiB with {HOT} topics, {mib['full']:.2f} with {memory['held']:,}, {mib['after']:.2f} when the others were forgotten "
         f"({growth:+.1%})."
     )
-
-
-def draw(path: Path, waits: Mapping[str, list[float]], minutes: Mapping[str, list[Figures]]) -> None:
-    """Draw the waits of first sends, and metadata by the minute."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 4), layout="constrained", facecolor="white")
-    left, right = figure.subplots(1, 2)
-    for client, all_waits in waits.items():
-        shares = [number / len(all_waits) for number in range(1, len(all_waits) + 1)]
-        left.plot([wait * 1000 for wait in all_waits], shares, color=COLOURS[client], label=f"{client} ({len(all_waits):,})")
-    left.set(xscale="log", xlabel="ms until the first send to a topic was queued", ylabel="share of topics", title="start")
-    for client, all_minutes in minutes.items():
-        sums = list(itertools.accumulate(one.size / 1e6 for one in all_minutes[1:]))
-        right.plot(range(1, len(all_minutes)), sums, color=COLOURS[client], label=client)
-    right.set(xlabel="minute", ylabel="MB of metadata since the start", title=f"{HOT} hot topics of {sum(map(bool, waits[OURS])):,}")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-    figure.savefig(path, dpi=110)
 
 
 def main() -> None:

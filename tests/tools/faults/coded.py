@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from aioproducer.testing.jumping import run_jumping
 
-from .row import CLIENTS
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,21 +21,19 @@ _FOUND: list[Coded] = []
 
 @dataclass(frozen=True)
 class Coded:
-    """Holds one such row, or one case of it. If other clients play it too, its function gets the client's name."""
+    """Holds one such row, or one case of it."""
 
     number: int
     name: str
     expected: str
     case: str
-    known: str
     function: Callable[..., Any]
-    clients: tuple[str, ...] = CLIENTS[:1]
 
-    def run(self, client: str = CLIENTS[0]) -> list[str]:
+    def run(self) -> list[str]:
         """Play the row. Returns the tasks that it left and what the event loop reported. A rule that does not hold raises AssertionError."""
-        if inspect.iscoroutinefunction(self.function) and len(self.clients) == 1:
+        if inspect.iscoroutinefunction(self.function):
             return run_jumping(_played(self.function))
-        self.function(*([client] if len(self.clients) > 1 else []))
+        self.function()
         return []
 
 
@@ -51,13 +47,11 @@ async def _played(function: Callable[[], Any]) -> list[str]:
     return [*told, *map(repr, asyncio.all_tasks() - before)]
 
 
-def row(
-    number: int, name: str, expected: str, case: str = "", *, known: str = "", clients: tuple[str, ...] = CLIENTS[:1]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add a function to the catalogue. `known`: why ours does not pass yet."""
+def row(number: int, name: str, expected: str, case: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add a function to the catalogue."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        _FOUND.append(Coded(number, name, expected, case, known, function, clients))
+        _FOUND.append(Coded(number, name, expected, case, function))
         return function
 
     return enter

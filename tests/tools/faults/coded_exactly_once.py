@@ -16,9 +16,7 @@ from aioproducer import Producer
 from aioproducer.errors import TransactionMisuse
 from aioproducer.testing import FakeCluster
 
-from .clients import make
 from .coded import row
-from .row import CLIENTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -179,40 +177,35 @@ async def the_body_is_cancelled_anywhere() -> None:
         assert turns - whole > 10
 
 
-def _ends_badly(client: str, body: Callable[[], Awaitable[None]], kind: type[BaseException]) -> None:
+def _ends_badly(body: Callable[[], Awaitable[None]], kind: type[BaseException]) -> None:
     """The records of the transaction are not visible, the exception is the body's own, and the next transaction works."""
 
     async def main() -> None:
         async with FakeCluster() as cluster:
             cluster.create_topic("orders")
-            used: Any = make(client)
-            await used.start(cluster, {"transactional_id": "tx"})
-            try:
-                async with asyncio.timeout(30):
-                    with pytest.raises(kind, match=r"^mine$|^$"):
-                        async with used.scope():
-                            await (await used.send("orders", b"1", 0))
-                            await body()
-                    async with used.scope():
-                        await (await used.send("orders", b"2", 0))
-            finally:
-                await used.stop()
+            async with asyncio.timeout(30), Producer(**cluster.client_options, transactional_id="tx") as producer:
+                with pytest.raises(kind, match=r"^mine$|^$"):
+                    async with producer.transaction():
+                        await producer.send_and_wait("orders", b"1")
+                        await body()
+                async with producer.transaction():
+                    await producer.send_and_wait("orders", b"2")
             assert cluster.values("orders") == [b"1", b"2"]
             assert _visible(cluster) == [b"2"]
 
     asyncio.run(main())
 
 
-@row(74, _CANCELLED, "aborted; the exception is kept", "the body raises", clients=CLIENTS[:2])
-def the_body_raises(client: str) -> None:
+@row(74, _CANCELLED, "aborted; the exception is kept", "the body raises")
+def the_body_raises() -> None:
     async def body() -> None:
         raise LookupError("mine")
 
-    _ends_badly(client, body, LookupError)
+    _ends_badly(body, LookupError)
 
 
-@row(74, _CANCELLED, "aborted; the cancellation is kept", "the body is cancelled", clients=CLIENTS[:2])
-def the_body_is_cancelled(client: str) -> None:
+@row(74, _CANCELLED, "aborted; the cancellation is kept", "the body is cancelled")
+def the_body_is_cancelled() -> None:
     async def body() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -222,17 +215,17 @@ def the_body_is_cancelled(client: str) -> None:
         finally:
             task.uncancel()
 
-    _ends_badly(client, body, asyncio.CancelledError)
+    _ends_badly(body, asyncio.CancelledError)
 
 
 # --- 76
 
 
-async def _killed(client: str, version: int) -> None:
+async def _killed(version: int) -> None:
     async with FakeCluster(transaction_version=version) as cluster:
         cluster.create_topic("orders")
         for first, end in ((0, "killed"), (5, "commit")):
-            command = [sys.executable, "-m", "tests.tools.faults.programs.transacting", client, cluster.bootstrap_servers, str(first), end]
+            command = [sys.executable, "-m", "tests.tools.faults.programs.transacting", cluster.bootstrap_servers, str(first), end]
             process = await asyncio.create_subprocess_exec(*command, cwd=_ROOT, stdout=subprocess.PIPE)
             assert process.stdout is not None
             try:
@@ -250,11 +243,11 @@ async def _killed(client: str, version: int) -> None:
 _KILLED = "the process is killed within a transaction, and started again"
 
 
-@row(76, _KILLED, "the old transaction is aborted, the new one is well", "version 1", clients=CLIENTS)
-def killed_in_version_1(client: str) -> None:
-    asyncio.run(_killed(client, 1))
+@row(76, _KILLED, "the old transaction is aborted, the new one is well", "version 1")
+def killed_in_version_1() -> None:
+    asyncio.run(_killed(1))
 
 
-@row(76, _KILLED, "the old transaction is aborted, the new one is well", "version 2", clients=CLIENTS)
-def killed_in_version_2(client: str) -> None:
-    asyncio.run(_killed(client, 2))
+@row(76, _KILLED, "the old transaction is aborted, the new one is well", "version 2")
+def killed_in_version_2() -> None:
+    asyncio.run(_killed(2))

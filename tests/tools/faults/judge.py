@@ -1,4 +1,4 @@
-"""Compares a row's expected results with its real ones. A client survives if `complaints` returns none."""
+"""Compares a row's expected results with its real ones. The producer survives if `complaints` returns none."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ if TYPE_CHECKING:
 __all__ = ["complaints"]
 
 
-def complaints(played: Played, *, is_ours: bool) -> list[str]:
-    """Return the rules that do not hold. Other clients are judged by the log and their deliveries alone, and get some more time."""
+def complaints(played: Played) -> list[str]:
+    """Return the rules that do not hold."""
     holds = played.row.holds
     secrets = list(_of_secrets(played))
     if not holds.starts:
-        return [*secrets, *_of_start(played, is_ours=is_ours), *_of_counts(played)]
+        return [*secrets, *_of_start(played), *_of_counts(played)]
     if played.start_error is not None:
         return [*secrets, f"start failed: {_text(played.start_error)}"]
-    off_script = list(_of_calls(played, is_ours=is_ours))
+    off_script = list(_of_calls(played))
     if off_script:
         return off_script
     found = [
         *secrets,
-        *_of_ends(played, is_ours=is_ours),
-        *_of_log(played, holds, is_ours=is_ours),
+        *_of_ends(played),
+        *_of_log(played, holds),
         *_of_transactions(played),
         *_of_the_rest(played),
+        *_of_starting(played),
+        *_of_failures(_failures(played), holds),
+        *_of_requests(played, holds),
     ]
-    if is_ours:
-        found += [*_of_starting(played), *_of_failures(_failures(played), holds), *_of_requests(played, holds)]
-        if holds.fired:
-            found += [f"did not happen: {rule}" for rule in played.cluster.faults.unfired()]
+    if holds.fired:
+        found += [f"did not happen: {rule}" for rule in played.cluster.faults.unfired()]
     return found
 
 
@@ -57,11 +58,10 @@ def _names(error: BaseException | None) -> Iterator[str]:
         error = error.__cause__
 
 
-def _of_start(played: Played, *, is_ours: bool) -> Iterator[str]:
+def _of_start(played: Played) -> Iterator[str]:
     if played.start_error is None:
-        if is_ours or not played.sent or any(record.error is None for record in played.sent):  # others may fail with the first record
-            yield "it started"
-    elif is_ours:
+        yield "it started"
+    else:
         yield from (
             f"the error does not say {word!r}: {played.start_error}"
             for word in played.row.holds.says
@@ -95,37 +95,37 @@ def _of_counts(played: Played) -> Iterator[str]:
         yield f"{played.dials} connections"
 
 
-def _of_calls(played: Played, *, is_ours: bool) -> Iterator[str]:
+def _of_calls(played: Played) -> Iterator[str]:
     for call in played.calls:
         if call.error is None:
             if call.fails:
                 yield f"{call.name} did not fail"
         elif not call.fails:
             yield f"{call.name} failed: {_text(call.error)}"
-        elif is_ours and call.fails not in _names(call.error):
+        elif call.fails not in _names(call.error):
             yield f"{call.name} failed as {' from '.join(_names(call.error))}, not as {call.fails}: {call.error}"
 
 
-def _of_ends(played: Played, *, is_ours: bool) -> Iterator[str]:
+def _of_ends(played: Played) -> Iterator[str]:
     limit = played.row.options.get("delivery_timeout_ms", 120_000) / 1000 + GRACE
     pending = [record for record in played.sent if record.ended is None]
     if pending:
         yield f"{len(pending)} of {len(played.sent)} had not ended after {played.waited_for:g} s"
     late = [record for record in played.sent if record.ended is not None and record.ended - record.at > limit]
-    if late and is_ours:
+    if late:
         yield f"{len(late)} ended later than delivery_timeout_ms and {GRACE:g} s"
     if played.row.holds.within and not pending:
         least, most = played.row.holds.within
         took = max(0.0, *((record.ended or 0) - played.done_at for record in played.sent))
-        if not least * (1 if is_ours else 0.9) <= took <= most + (0 if is_ours else 2):
+        if not least <= took <= most:
             yield f"it took {took:.1f} s"
     if played.row.holds.lasts:
         least, most = played.row.holds.lasts
-        if not least * (1 if is_ours else 0.9) <= played.lasted <= most + (0 if is_ours else 2):
+        if not least <= played.lasted <= most:
             yield f"it lasted {played.lasted:.1f} s"
 
 
-def _of_log(played: Played, holds: Holds, *, is_ours: bool) -> Iterator[str]:
+def _of_log(played: Played, holds: Holds) -> Iterator[str]:
     acked = [record for record in played.sent if record.is_acked]
     wanted = {"all": len(played.sent), "none": 0, "any": len(acked)}.get(str(holds.acked), holds.acked)
     if len(acked) != wanted:
@@ -140,14 +140,13 @@ def _of_log(played: Played, holds: Holds, *, is_ours: bool) -> Iterator[str]:
     everything = [value for values in logged.values() for value in values.values()]
     standing = [record for record in acked + played.afterwards if record.is_acked and not record.is_gone]
     yield from _of_each(standing, logged, everything)
-    if is_ours:
-        lies = [
-            record
-            for record in played.sent
-            if isinstance(record.error, DeliveryError) and record.error.persisted == "no" and record.value in everything
-        ]
-        if lies:
-            yield f"{len(lies)} failed for certain and are in the log"
+    lies = [
+        record
+        for record in played.sent
+        if isinstance(record.error, DeliveryError) and record.error.persisted == "no" and record.value in everything
+    ]
+    if lies:
+        yield f"{len(lies)} failed for certain and are in the log"
     twice = [value for value, count in Counter(everything).items() if count > 1]
     if twice and not holds.duplicates:
         yield f"{len(twice)} are in the log twice"

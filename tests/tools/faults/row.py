@@ -2,22 +2,20 @@
 
     number = 22
     name = "NOT_LEADER_OR_FOLLOWER twice"
-    expected = "metadata is refreshed, the records are sent again"     # for the page
+    expected = "metadata is refreshed, the records are sent again"     # in words
     case = ""                       # the subject of this file, where a row has several files
     brokers = 2                     # of the fake; topic orders, with its partitions led by the brokers alternately
     partitions = 2
     cluster = { version = "2.8" }   # arguments of FakeCluster
     security = { protocol = "SSL" } # of its listeners (`security` has the fields); the client's options fit it, but for those that `options` gives
     config = {}                     # of the topic
-    options = { linger_ms = 5 }     # of the producer, by our names; other clients get those that they have; all are idempotent
-    clients = ["aioproducer"]       # the clients that can play it; all three by default
+    options = { linger_ms = 5 }     # of the producer, which is idempotent unless they say otherwise
     before = [{ stop = 1 }]         # steps before the producer starts
     do = [{ fail = "Produce", error = "NOT_LEADER_OR_FOLLOWER", times = 2 }, { send = 10 }]
     after = []                      # steps once all deliveries have ended; their records must be acknowledged
-    known = ""                      # why ours does not pass yet
 
 The first name of a step is its verb (`stage` has them all). The calls of transactions are steps too. Each must succeed, unless the
-step says that it fails and which error ours raises. `by = 2` lets the second client make the call; `successor` starts that client:
+step says that it fails and which error it raises. `by = 2` lets the second client make the call; `successor` starts that client:
 
     do = [{ begin = 1 }, { send = 5 }, { successor = 1 }, { commit = 1, by = 1, fails = "ProducerFenced" }]
 
@@ -25,18 +23,18 @@ After the last step of `do`, every delivery must end. `[holds]` says how:
 
     starts = true                   # or start fails
     acked = "all"                   # or "none", "any", or a number; of the records that `do` sent
-    persisted = "no"                # the `persisted` of the failures of ours
-    error = "MESSAGE_TOO_LARGE"     # the name of an error of ours, or of Kafka, among the causes of each failure
+    persisted = "no"                # the `persisted` of the failures
+    error = "MESSAGE_TOO_LARGE"     # the name of an error, ours or Kafka's, among the causes of each failure
     says = ["9092"]                 # words of each failure's text and `explain()`, or of the failed start's
-    starts_within = [0, 1.5]        # seconds that the start of ours takes, also if it fails
+    starts_within = [0, 1.5]        # seconds that the start takes, also if it fails
     within = [0, 2.5]               # seconds from the last step of `do` to the end of the last delivery
     lasts = [0, 2.5]                # seconds that the steps of `do` take
     duplicates = false              # whether the log may hold a record twice
     in_order = true                 # whether the log has the records in the order in which they were sent
-    requests = { Produce = [3, 3] } # how many requests of ours the brokers took
-    asks = { Metadata = 10 }        # at most this many requests of any client since `do` began; of a start that fails, since its beginning
-    dials = 3                       # at most this many connections of any client since then
-    epochs = 1                      # how many producer ids and epochs of them partition 0 of ours has seen
+    requests = { Produce = [3, 3] } # how many requests the brokers took
+    asks = { Metadata = 10 }        # at most this many requests since `do` began; of a start that fails, since its beginning
+    dials = 3                       # at most this many connections since then
+    epochs = 1                      # how many producer ids and epochs of them partition 0 has seen
     offsets = { group = 5 }         # the offsets that groups have committed for partition 0
     unreadable = false              # whether the brokers may get bytes that are no request
     fired = true                    # whether every fault must have affected a request or an answer
@@ -58,9 +56,8 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CLIENTS", "Holds", "Row", "rows"]
+__all__ = ["Holds", "Row", "rows"]
 
-CLIENTS = ("aioproducer", "aiokafka", "confluent-kafka")
 _FOLDER = pathlib.Path(__file__).parent / "rows"
 
 
@@ -101,11 +98,9 @@ class Row:
     security: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
-    clients: tuple[str, ...] = CLIENTS
     before: tuple[dict[str, Any], ...] = ()
     do: tuple[dict[str, Any], ...]
     after: tuple[dict[str, Any], ...] = ()
-    known: str = ""
     holds: Holds = field(default_factory=Holds)
     file: str = ""
 

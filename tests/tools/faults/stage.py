@@ -1,12 +1,14 @@
-"""Plays a row: a fake cluster, one client of any kind, the row's steps, and their results."""
+"""Plays a row: a fake cluster, a client, the row's steps, and their results."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 
 from .security import client_options, listener
@@ -20,33 +22,51 @@ if TYPE_CHECKING:
 __all__ = ["Called", "Client", "Played", "Sent", "Stage", "Transaction", "play"]
 
 TOPIC = "orders"
+_PATIENCE = 30.0  # seconds for the records of `after`
 GRACE = 1.0  # seconds after `delivery_timeout_ms` in which a delivery must have ended
 _ALWAYS = {"enable_idempotence": True}  # unless a row says otherwise
 
 
-class Client(Protocol):
-    """A producer of any kind. The constructor takes no arguments."""
+class Client:
+    """Holds the producer of a row. Tests of the judge put a defective one in its place."""
+
+    def __init__(self) -> None:
+        self.producer: Producer[Any, Any] | None = None
 
     async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
-        """Start, or raise."""
+        counted = {"batch_max_size": 1} if "batch_size" in options else {}  # its batches are counted
+        self.producer = Producer(**{**cluster.client_options, **counted, **options})
+        await self.producer.start()
 
     async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
-        """Queue a record. The awaitable that it returns gives partition and offset, or raises. The offset -1 means unknown."""
+        assert self.producer is not None
+        delivery = await self.producer.send(topic, value, partition=partition)
+
+        async def ended() -> tuple[int, int]:
+            metadata = await delivery
+            return metadata.partition, metadata.offset
+
+        return ended()
 
     async def begin(self) -> None:
-        """Begin a transaction, or raise the client's error."""
+        assert self.producer is not None
+        await self.producer.begin_transaction()
 
     async def commit(self) -> None:
-        """Commit the transaction, or raise the client's error."""
+        assert self.producer is not None
+        await self.producer.commit_transaction()
 
     async def abort(self) -> None:
-        """Abort the transaction, or raise the client's error."""
+        assert self.producer is not None
+        await self.producer.abort_transaction()
 
     async def offsets(self, group: str, topic: str, offset: int) -> None:
-        """Add an offset of partition 0 to the transaction, or raise the client's error."""
+        assert self.producer is not None
+        await self.producer.send_offsets_to_transaction({(topic, 0): offset}, group)
 
     async def stop(self) -> None:
-        """Stop, within some seconds."""
+        assert self.producer is not None
+        await self.producer.stop()
 
 
 @dataclass
@@ -68,10 +88,10 @@ class Sent:
 
 @dataclass
 class Called:
-    """Holds the result of a call. `fails`: the call should fail, and ours with the error of this name."""
+    """Holds the result of a call. `fails`: the call should fail with the error of this name."""
 
     name: str
-    fails: str | bool
+    fails: str
     error: BaseException | None = None
 
 
@@ -172,7 +192,7 @@ class Stage:
                 record.at = self.loop.time()
             try:
                 delivery = await client.send(topic, record.value, partition)
-            except Exception as error:
+            except Exception as error:  # any exception of a client is the record's result
                 record.error, record.ended = error, self.loop.time()
             else:
                 ending.append(self.loop.create_task(self._end(record, delivery)))
@@ -207,33 +227,33 @@ class Stage:
         """Start another client of the same make and options. The client before it keeps running."""
         client = type(self.clients[-1])()
         self.clients.append(client)
-        await self._call("start", False, lambda: client.start(self.cluster, self.options))
+        await self._call("start", "", lambda: client.start(self.cluster, self.options))
 
     @property
     def options(self) -> dict[str, Any]:
         row = self.played.row
         return {**_ALWAYS, **(client_options(row.security, row.options) if row.security else row.options)}
 
-    async def begin(self, _one: object, *, by: int = 0, fails: str | bool = False) -> None:
+    async def begin(self, _one: object, *, by: int = 0, fails: str = "") -> None:
         client = self.clients[by - 1]
         if await self._call("begin", fails, client.begin):
             self.open[client] = Transaction()
             self.played.transactions.append(self.open[client])
 
-    async def commit(self, _one: object, *, by: int = 0, fails: str | bool = False) -> None:
+    async def commit(self, _one: object, *, by: int = 0, fails: str = "") -> None:
         client = self.clients[by - 1]
         if await self._call("commit", fails, client.commit):
             self.open.pop(client).is_committed = True
 
-    async def abort(self, _one: object, *, by: int = 0, fails: str | bool = False) -> None:
+    async def abort(self, _one: object, *, by: int = 0, fails: str = "") -> None:
         client = self.clients[by - 1]
         if await self._call("abort", fails, client.abort):
             self.open.pop(client)
 
-    async def offsets(self, group: str, *, at: int, by: int = 0, fails: str | bool = False) -> None:
+    async def offsets(self, group: str, *, at: int, by: int = 0, fails: str = "") -> None:
         await self._call("offsets", fails, lambda: self.clients[by - 1].offsets(group, TOPIC, at))
 
-    async def _call(self, name: str, fails: str | bool, call: Callable[[], Awaitable[None]]) -> bool:
+    async def _call(self, name: str, fails: str, call: Callable[[], Awaitable[None]]) -> bool:
         """Make the call and note its result. Returns whether it succeeded."""
         called = Called(name, fails)
         self.played.calls.append(called)
@@ -265,43 +285,34 @@ _OF_CLIENTS: dict[str, Callable[..., Any]] = {
 }
 
 
-async def play(row: Row, client: Client, *, memory: bool, patience: float | None = None) -> Played:
-    """Play a row with a client that was not started yet.
-
-    Args:
-        row: the scenario.
-        client: the client that plays it.
-        memory: whether the fake cluster works in memory, without sockets.
-        patience: seconds from the last step to the end of the last delivery, and of each call; None: as long as the row's options let
-            them take.
-    """
+async def play(row: Row, client: Client) -> Played:
+    """Play a row with a client that was not started yet."""
     limit = (row.options.get("delivery_timeout_ms", 120_000) + row.options.get("max_block_ms", 60_000)) / 1000 + GRACE
-    async with FakeCluster(row.brokers, memory=memory, security=listener(**row.security), **row.cluster) as cluster:
+    async with FakeCluster(row.brokers, memory=True, security=listener(**row.security), **row.cluster) as cluster:
         cluster.create_topic(TOPIC, row.partitions, row.config)
-        played = Played(row, cluster, waited_for=limit if patience is None else patience)
-        stage = Stage(played, client, played.waited_for)
+        played = Played(row, cluster, waited_for=limit)
+        stage = Stage(played, client, limit)
         await stage.do(row.before)
         options = stage.options
         played.protocol = options.get("security_protocol", played.protocol)
         began, dials, began_at = len(cluster.requests()), len(cluster.security.dials), stage.loop.time()
         try:
             await client.start(cluster, options)
-        except Exception as error:
+        except Exception as error:  # any exception is the result of the start
             played.start_error = error
             played.started_in = stage.loop.time() - began_at
             stage.count_since(began, dials)
             return played
         played.started_in = stage.loop.time() - began_at
-        try:
-            await _act(stage, 30 if patience is None else patience)
-        except OffScriptError:
-            pass  # that call's own result says so
-        finally:
-            await stage.end()
+        with contextlib.suppress(OffScriptError):  # that call's own result says so
+            try:
+                await _act(stage)
+            finally:
+                await stage.end()
     return played
 
 
-async def _act(stage: Stage, patience: float) -> None:
+async def _act(stage: Stage) -> None:
     played, cluster = stage.played, stage.cluster
     began, dials, began_at = len(cluster.requests()), len(cluster.security.dials), stage.loop.time()
     await stage.do(played.row.do)
@@ -311,4 +322,4 @@ async def _act(stage: Stage, patience: float) -> None:
     stage.count_since(began, dials)
     stage.into = played.afterwards
     await stage.do(played.row.after)
-    await stage.settle(patience)
+    await stage.settle(_PATIENCE)

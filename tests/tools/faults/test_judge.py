@@ -10,10 +10,9 @@ import pytest
 from aioproducer.errors import DeliveryError, Persisted
 from aioproducer.testing.jumping import run_jumping
 
-from .clients import Ours
 from .judge import complaints
 from .row import Holds, Row
-from .stage import play
+from .stage import Client, play
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from aioproducer.testing import FakeCluster
 
 
-class Liar(Ours):
+class Liar(Client):
     """Our producer, with one defect at the third record."""
 
     def __init__(self, lie: str) -> None:
@@ -54,7 +53,7 @@ class Liar(Ours):
     async def _swaps(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
         async def later() -> tuple[int, int]:
             await asyncio.sleep(0.5)
-            return await (await Ours.send(self, topic, value, partition))
+            return await (await Client.send(self, topic, value, partition))
 
         return asyncio.ensure_future(later())
 
@@ -115,12 +114,12 @@ def _ended(partition: int, offset: int) -> Awaitable[tuple[int, int]]:
     return _now(partition, offset)
 
 
-def told(lie: str, *steps: dict[str, Any], is_ours: bool = True, **holds: Any) -> list[str]:
-    options = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000} | ({"transactional_id": "tx"} if steps else {})
+def told(lie: str, *steps: dict[str, Any], **holds: Any) -> list[str]:
+    options = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000, "max_block_ms": 1000} | ({"transactional_id": "tx"} if steps else {})
     row = Row(number=0, name="", expected="", do=steps or ({"send": 5},), options=options, holds=Holds(**holds))
 
     async def main() -> list[str]:
-        return complaints(await play(row, Liar(lie), memory=True, patience=3), is_ours=is_ours)
+        return complaints(await play(row, Liar(lie)))
 
     return run_jumping(main())
 
@@ -207,11 +206,10 @@ def test_transactions_are_looked_at(lie: str, steps: tuple[dict[str, Any], ...],
 
 
 def test_a_call_fails_as_it_should() -> None:
-    """Our client must fail with the named error; other clients must fail with any error. A call that ends otherwise ends the row."""
+    """A call must fail with the named error. One that ends otherwise ends the row."""
     steps: tuple[dict[str, Any], ...] = (*ABORTS, {"abort": 1, "fails": "ProducerFenced"})
     [words] = told("tells the truth", *steps)
     assert words.startswith("abort failed as TransactionMisuse, not as ProducerFenced: ")
-    assert told("tells the truth", *steps, is_ours=False) == []
     [words] = told("tells the truth", {"commit": 1}, {"send": 5})
     assert words.startswith("commit failed: TransactionMisuse: ")
 
@@ -229,7 +227,7 @@ def test_what_a_row_takes_from_the_log_is_not_lost() -> None:
         row = Row(number=0, name="", expected="", options={"batch_size": 1}, do=tuple(taken))
 
         async def main(row: Row = row) -> list[str]:
-            return complaints(await play(row, Ours(), memory=True), is_ours=True)
+            return complaints(await play(row, Client()))
 
         assert run_jumping(main()) == words
 
@@ -239,12 +237,12 @@ def test_a_fault_that_did_not_happen_is_told() -> None:
     row = Row(number=0, name="", expected="", do=({"fail": "Produce", "error": 6, "times": 2, "partition": 9}, {"send": 1}))
 
     async def main() -> list[str]:
-        return complaints(await play(row, Ours(), memory=True), is_ours=True)
+        return complaints(await play(row, Client()))
 
     assert run_jumping(main()) == ["did not happen: error on Produce (partition 9, times left 2)"]
 
 
-class Indiscreet(Ours):
+class Indiscreet(Client):
     """Our producer, always over SASL_PLAINTEXT. It starts after some attempts, or fails with its password as the reason."""
 
     def __init__(self, attempts: int = 1, *, tells: bool = False) -> None:
@@ -275,17 +273,16 @@ class Indiscreet(Ours):
         (1, True, "SASL_PLAINTEXT", {"starts": False, "starts_within": (60, 61)}, ["an error tells a secret", "the start took 0.0 s"]),
     ],
 )
-@pytest.mark.parametrize("is_ours", [True, False])
 def test_secrets_and_connections(
-    *, attempts: int, tells: bool, protocol: str, holds: dict[str, Any], words: list[str], is_ours: bool
+    *, attempts: int, tells: bool, protocol: str, holds: dict[str, Any], words: list[str]
 ) -> None:
-    """The judge asks all clients for secrets, logins without TLS and connections, and ours alone for the time of the start."""
+    """The judge looks for secrets, logins without TLS and connections, and at the time of the start."""
     security = {"protocol": "SASL_PLAINTEXT"}
     row = Row(
         number=0, name="", expected="", do=({"send": 5},), security=security, options={"security_protocol": protocol}, holds=Holds(**holds)
     )
 
     async def main() -> list[str]:
-        return complaints(await play(row, Indiscreet(attempts, tells=tells), memory=True), is_ours=is_ours)
+        return complaints(await play(row, Indiscreet(attempts, tells=tells)))
 
-    assert run_jumping(main()) == [word for word in words if is_ours or not word.startswith("the start")]
+    assert run_jumping(main()) == words

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer import Producer
 from aioproducer.testing import KafkaCluster, KafkaServer
-from tests.tools.spark_cluster.standalone import Standalone
+from tests.tools.spark_faults.standalone import Standalone
 
 if TYPE_CHECKING:
     import random
