@@ -55,4 +55,3 @@ def test_the_mounts_follow_their_secrets() -> None:
     assert POD["securityContext"]["fsGroup"]
     config = ProducerConfig.from_mapping(tomllib.loads(OPTIONS))
     assert POD["terminationGracePeriodSeconds"] * 1000 > config.close_timeout_ms
-

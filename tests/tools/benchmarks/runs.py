@@ -7,9 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from tests.tools.benchmarks.peers.outsiders import OUTSIDERS
+
 from tests.tools.benchmarks.clients import CHOOSES_PURE
 from tests.tools.benchmarks.peers.clients import CLIENTS
-from tests.tools.benchmarks.peers.outsiders import OUTSIDERS
 from tests.tools.benchmarks.processes import RunFailed, output
 from tests.tools.benchmarks.task import Measure, Told, measure
 

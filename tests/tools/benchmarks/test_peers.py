@@ -8,16 +8,16 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.tools.benchmarks.peers.java import Glance, told
+from tests.tools.benchmarks.peers.outsiders import ways_of
+from tests.tools.benchmarks.peers.page import BEGIN, END, PAGE, picture, sections, written
+from tests.tools.benchmarks.peers.sheets import WORDS_OF_SETTINGS, Sheet, bars, curve_sheets, found_verdicts, number, settings, spread
 
 from tests.tools.benchmarks.clients import OURS, PEER, PURE
 from tests.tools.benchmarks.peers.__main__ import arguments, line, parts_of, sheets, status
 from tests.tools.benchmarks.peers.clients import AIO, CALLBACK, FRANZ, JAVA, SILENT, WORDS
-from tests.tools.benchmarks.peers.java import Glance, told
-from tests.tools.benchmarks.peers.outsiders import ways_of
-from tests.tools.benchmarks.peers.page import BEGIN, END, PAGE, picture, sections, written
 from tests.tools.benchmarks.peers.plan import BARS, BEST, MOST_BYTES, PARTS, Case, topics
 from tests.tools.benchmarks.peers.rounds import Found, Ran, merged, turns
-from tests.tools.benchmarks.peers.sheets import WORDS_OF_SETTINGS, Sheet, bars, curve_sheets, found_verdicts, number, settings, spread
 from tests.tools.benchmarks.processes import RunFailed
 from tests.tools.benchmarks.task import Measure
 from tests.tools.benchmarks.workloads import TEXTS, text_values

@@ -22,8 +22,8 @@ from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
 from tests.simulation.checker import Promise, check, read_log
 
-from .open_loop import OpenLoop, Place
 from . import Result
+from .open_loop import OpenLoop, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -281,4 +281,3 @@ def _interval_of(producer: Producer[Any, Any]) -> float:
         if circuit_break_manager is not None
         else 0.0
     )
-

@@ -115,7 +115,9 @@ def _ended(partition: int, offset: int) -> Awaitable[tuple[int, int]]:
 
 
 def told(lie: str, *steps: dict[str, Any], **holds: Any) -> list[str]:
-    options = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000, "max_block_ms": 1000} | ({"transactional_id": "tx"} if steps else {})
+    options = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000, "max_block_ms": 1000} | (
+        {"transactional_id": "tx"} if steps else {}
+    )
     row = Row(number=0, name="", expected="", do=steps or ({"send": 5},), options=options, holds=Holds(**holds))
 
     async def main() -> list[str]:
@@ -273,9 +275,7 @@ class Indiscreet(Client):
         (1, True, "SASL_PLAINTEXT", {"starts": False, "starts_within": (60, 61)}, ["an error tells a secret", "the start took 0.0 s"]),
     ],
 )
-def test_secrets_and_connections(
-    *, attempts: int, tells: bool, protocol: str, holds: dict[str, Any], words: list[str]
-) -> None:
+def test_secrets_and_connections(*, attempts: int, tells: bool, protocol: str, holds: dict[str, Any], words: list[str]) -> None:
     """The judge looks for secrets, logins without TLS and connections, and at the time of the start."""
     security = {"protocol": "SASL_PLAINTEXT"}
     row = Row(

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from tests.tools.benchmarks.peers.page import PAGE, picture, written
+from tests.tools.benchmarks.peers.sheets import Sheet, bars, curve_sheets, found_verdicts, settings, workload
 
 from aioproducer import jars
 from tests.tools.benchmarks.peers import draw, franz
 from tests.tools.benchmarks.peers.clients import FRANZ, WORDS
-from tests.tools.benchmarks.peers.page import PAGE, picture, written
 from tests.tools.benchmarks.peers.plan import PARTS
 from tests.tools.benchmarks.peers.rounds import Bench, Found, Ran, merged, turns
-from tests.tools.benchmarks.peers.sheets import Sheet, bars, curve_sheets, found_verdicts, settings, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
