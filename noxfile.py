@@ -30,7 +30,7 @@ SHARED = ROOT / ".nox" / "shared"
 OLDEST_PYTHON = (3, 11)
 WITHOUT_JAVA = ("-m", "not integration and not slow and not spark", "--ignore=tests/spark", "--ignore=tests/test_examples.py")
 PACKAGE = ROOT / "aioproducer"
-SOURCES = (*runpy.run_path(str(PACKAGE / "compiled_modules.py"))["compiled_from"](PACKAGE), *sorted(PACKAGE.rglob("*.pxd")))
+SOURCES = (*runpy.run_path(str(PACKAGE / "build.py"))["compiled_from"](PACKAGE), *sorted(PACKAGE.rglob("*.pxd")))
 COMPILED_FROM = ("setup.py", *(path.relative_to(ROOT).as_posix() for path in SOURCES))
 PLAIN = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
 COMPILED = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}
@@ -40,7 +40,6 @@ ONCE = (
     "tests/engine/metadata/test_bootstrap_failures.py",
     "tests/engine/observability/test_certificates.py",
     "tests/engine/test_broker_security.py",
-    "tests/engine/test_wiring.py",
     "tests/scenarios/test_hidden_secrets.py",
     "tests/scenarios/test_many_brokers.py",
     "tests/scenarios/test_name_lookups.py",

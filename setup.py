@@ -24,17 +24,17 @@ def is_set(name: str) -> bool:
 
 
 PACKAGE = pathlib.Path("aioproducer")
-modules = runpy.run_path(str(PACKAGE / "compiled_modules.py"))
+build = runpy.run_path(str(PACKAGE / "build.py"))
 
 is_required = is_set("AIOPRODUCER_REQUIRE_EXT")
 # Why no extension is built; empty: each is.
-reason = "AIOPRODUCER_PURE is set" if is_set("AIOPRODUCER_PURE") else modules["why_plain"]()
+reason = "AIOPRODUCER_PURE is set" if is_set("AIOPRODUCER_PURE") else build["why_plain"]()
 if reason and is_required:
     raise SystemExit(f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}")
 
 
-# The CRC-32 of all their sources, which each is told: by it a stale one is known (`aioproducer.compiled_modules`).
-macros = [("SOURCE_CRC", f"{modules['crc_of_sources'](PACKAGE)}U")]
+# The CRC-32 of all their sources, which each is told: by it a stale one is known (`aioproducer.build`).
+macros = [("SOURCE_CRC", f"{build['crc_of_sources'](PACKAGE)}U")]
 
 
 # Python's own flags ask for debug symbols, which are five sixths of a compiled module. A build with CFLAGS takes those alone. Other
@@ -57,7 +57,7 @@ def extension(source: pathlib.Path) -> Extension:
 
 # The tag that release.yml is started by: a link of a release leads to the pages of that release.
 home = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))["tool"]["aioproducer"]["home"]
-files = f"{home}/blob/v{runpy.run_path(str(PACKAGE / 'version.py'))['VERSION']}"
+files = f"{home}/blob/v{build['VERSION']}"
 
 
 def with_absolute_links(page: str) -> str:
@@ -74,7 +74,7 @@ setup(
         "Changelog": f"{files}/docs/changelog.md",
         "Issues": f"{home}/issues",
     },
-    ext_modules=[] if reason else [extension(source) for source in modules["compiled_from"](PACKAGE)],
+    ext_modules=[] if reason else [extension(source) for source in build["compiled_from"](PACKAGE)],
     # Forced: times of files do not tell what they hold. The first option is Cython's, which a build without extensions does not need.
     options={} if reason else {"build_ext": {"cython_c_in_temp": True, "force": True}},
 )

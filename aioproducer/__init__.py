@@ -14,13 +14,13 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
+    from aioproducer.build import BuildInfo, build_info
     from aioproducer.config import ProducerConfig
     from aioproducer.config.producer_options import ProducerOptions
     from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
     from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.append.thread_bridge import FromThread, ThreadDelivery
-    from aioproducer.engine.build_info import BuildInfo, build_info
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.errors import (
         AuthenticationFailed,
@@ -199,14 +199,14 @@ __all__ = [
 _HOMES = {
     "Acks": "model",
     "BrokerSecurity": "model",
-    "BuildInfo": "engine.build_info",
+    "BuildInfo": "build",
     "CircuitBreakManager": "interfaces",
     "CircuitEvent": "model",
     "CircuitState": "model",
     "Compression": "model",
     "ConsumerGroupMetadata": "model",
     "Deliveries": "engine.delivery.deliveries",
-    "Delivery": "engine.delivery.chosen_build",
+    "Delivery": "engine.chosen_build",
     "FailedRecord": "failed_record",
     "FailureRateCircuitBreaker": "core.circuit_breaker",
     "Distribution": "metrics.sensors",
@@ -246,7 +246,7 @@ _HOMES = {
     "TransactionDescription": "model",
     "TransactionListing": "model",
     "TransactionResolver": "transaction_resolver",
-    "build_info": "engine.build_info",
+    "build_info": "build",
     "json_serializer": "serializers",
     "rows_checksum": "row_checksum",
     "string_serializer": "serializers",
@@ -258,7 +258,7 @@ if not _typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
-            value = _importlib.import_module("aioproducer.version").VERSION
+            value = _importlib.import_module("aioproducer.build").VERSION
         elif name == "errors":
             value = _importlib.import_module("aioproducer.errors")
         elif name in __all__:

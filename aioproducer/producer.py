@@ -8,15 +8,15 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
+from aioproducer.build import VERSION
 from aioproducer.config.option_kinds import DEFAULT_PREFIX
 from aioproducer.config.producer_config import ProducerConfig, check_hooks, with_client_id, without_content
 from aioproducer.config.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
 from aioproducer.engine.append.batch_builder import ReadyBatch
-from aioproducer.engine.append.chosen_build import BUILD
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
+from aioproducer.engine.chosen_build import REASON, Delivery
 from aioproducer.engine.context import random_number
-from aioproducer.engine.delivery.chosen_build import Delivery
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
@@ -42,7 +42,6 @@ from aioproducer.net.transport import TcpDialer
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
 from aioproducer.topic import TopicCalls
-from aioproducer.version import VERSION
 from aioproducer.wall_clock import wall_time
 
 __all__ = ["Producer"]
@@ -512,7 +511,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         return "\n".join([repr(self), *(self._engine.explain() if self._engine is not None else ())])
 
     def __repr__(self) -> str:
-        whose = f"Producer {','.join(self.config.bootstrap_servers)} ({BUILD})"
+        whose = f"Producer {','.join(self.config.bootstrap_servers)} ({'plain Python' if REASON else 'compiled'})"
         engine = self._engine
         if engine is None:
             return f"<{whose}: not started>"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from aioproducer.config import ProducerConfig
 from aioproducer.encoding import BYTES, Encoding
-from aioproducer.engine.append.chosen_build import FastPath
-from aioproducer.engine.delivery.chosen_build import Delivery
+from aioproducer.engine.chosen_build import Delivery, FastPath
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.model import HeadersLike, PartitionNumber, Record, RecordMetadata, TimestampMs
 from aioproducer.record_validation import check_topic

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
+from aioproducer.build import VERSION
 from aioproducer.config.producer_config import ProducerConfig, with_client_id, without_content
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.engine.context import random_number
@@ -30,7 +31,6 @@ from aioproducer.model import (
 from aioproducer.net.addresses import DnsResolver, Verbatim
 from aioproducer.net.transport import TcpDialer
 from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
-from aioproducer.version import VERSION
 from aioproducer.wall_clock import wall_time
 
 __all__ = ["TransactionResolver"]

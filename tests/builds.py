@@ -16,8 +16,9 @@ from unittest import mock
 import pytest
 
 import aioproducer
-from aioproducer.compiled_modules import ENGINE, extension
-from aioproducer.engine.delivery import chosen_build
+from aioproducer.build import COLUMNS as COLUMNS_MODULE
+from aioproducer.build import ENGINE, extension
+from aioproducer.engine import chosen_build
 from aioproducer.records import plain_columns
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ __all__ = [
 _TWINS = ("delivery.{}produce_request_result", "delivery.{}delivery", "delivery.{}records_builder", "append.{}fast_path")
 
 with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": ""}):  # which one is chosen does not matter here
-    _, REASON = extension(ENGINE)
-    compiled_columns, NO_COLUMNS = extension("aioproducer.records._columns")
+    _, REASON = extension.__wrapped__(ENGINE)
+    compiled_columns, NO_COLUMNS = extension.__wrapped__(COLUMNS_MODULE)
 
 
 class Build:
@@ -96,6 +97,7 @@ def producer_on(build: Any) -> type[Producer]:
     """Return the `Producer` of that build. If it was not chosen here, the modules that depend on it are imported again, aside."""
     if chosen_build.Delivery is build.Delivery:
         return aioproducer.Producer
+    extension.cache_clear()
     here = {name: sys.modules.pop(name) for name in list(sys.modules) if _stands_on_a_build(name)}
     try:
         with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": str(int(not build.is_compiled)), "AIOPRODUCER_REQUIRE_EXT": ""}):
@@ -104,6 +106,7 @@ def producer_on(build: Any) -> type[Producer]:
             columns = importlib.import_module("aioproducer.engine.append.send_columns").SendColumns
             vars(sys.modules["aioproducer.engine.runtime"])["_columns_class"] = lambda: columns
     finally:
+        extension.cache_clear()
         for name in list(filter(_stands_on_a_build, sys.modules)):
             del sys.modules[name]
         sys.modules.update(here)

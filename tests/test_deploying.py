@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import aioproducer
-from aioproducer.compiled_modules import NOT_INSTALLED
+from aioproducer.build import NOT_INSTALLED
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import email
 import email.message
 import os
 import pathlib
+import runpy
 import shutil
 import subprocess
 import sys
@@ -16,14 +17,13 @@ from markdown_it import MarkdownIt
 
 ROOT = pathlib.Path(__file__).parents[1]
 HOME = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["aioproducer"]["home"]
-VERSION = (ROOT / "aioproducer/version.py").read_text().split('"')[-2]
+VERSION = runpy.run_path(str(ROOT / "aioproducer/build.py"))["VERSION"]
 MADE_OF = (
     "LICENSE",
     "NOTICE",
     "README.md",
     "aioproducer/__init__.py",
-    "aioproducer/compiled_modules.py",
-    "aioproducer/version.py",
+    "aioproducer/build.py",
     "pyproject.toml",
     "setup.py",
 )

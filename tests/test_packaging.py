@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer import compiled_modules
+from aioproducer import build
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -27,7 +27,6 @@ PLATFORMS = (ROOT / "docs/topics/platforms.md").read_text(encoding="utf-8")
 MAKER = runpy.run_path(str(ROOT / "docs/topics/make_platforms.py"))
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 HOME = PROJECT["tool"]["aioproducer"]["home"]
-READ_BY_SETUP = ("aioproducer/compiled_modules.py", "aioproducer/version.py")
 NO_COMPILER = {"CC": shutil.which("false") or "/bin/false"}
 PURE = {"AIOPRODUCER_PURE": "1"}
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
@@ -82,7 +81,7 @@ def test_the_pythons_are_the_same_everywhere() -> None:
     versions = [word.rpartition(" ")[2] for word in project["classifiers"] if word.startswith("Programming Language :: Python :: 3.")]
     assert tuple(versions) == PYTHONS
     assert f"@nox.session(python={list(PYTHONS[1:])}".replace("'", '"') in noxfile
-    assert [f"{major}.{minor}" for major, minor in compiled_modules.PYTHONS] == list(PYTHONS)
+    assert [f"{major}.{minor}" for major, minor in build.PYTHONS] == list(PYTHONS)
 
 
 @pytest.mark.parametrize("name", ["TWICE", "ONCE"])
@@ -97,7 +96,7 @@ def test_what_is_run_on_plain_python_is_there(name: str) -> None:
 def copy_setup(folder: pathlib.Path) -> None:
     """setup.py, and what it reads: which modules are compiled, the version, the home; with an own README."""
     (folder / "aioproducer/engine").mkdir(parents=True)
-    for name in ("setup.py", *READ_BY_SETUP):
+    for name in ("setup.py", "aioproducer/build.py"):
         shutil.copy(ROOT / name, folder / name)
     (folder / "pyproject.toml").write_text(f'[tool.aioproducer]\nhome = "{HOME}"\n')
     (folder / "README.md").write_text("# a test\n")
@@ -124,16 +123,16 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
     assert has_worked, output
     assert "Cythonizing aioproducer/engine/_one.pyx" in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_one.pyx", "compiled_modules.py", "version.py"}
+    assert there == {"_one.pyx", "build.py"}
 
 
 @pytest.mark.parametrize("is_required", [False, True])
 def test_no_extension_is_built_for_a_python_that_was_not_tested(tmp_path: pathlib.Path, *, is_required: bool) -> None:
     """Such a Python gets the wheel for any Python. A developer who tries the compiled build there adds it to the list."""
     copy_setup(tmp_path)
-    listed = tmp_path / "aioproducer/compiled_modules.py"
+    listed = tmp_path / "aioproducer/build.py"
     text = listed.read_text()
-    listed.write_text(text.replace(f"PYTHONS: Final = {compiled_modules.PYTHONS}", "PYTHONS: Final = ((3, 9), (3, 10))"))
+    listed.write_text(text.replace(f"PYTHONS: Final = {build.PYTHONS}", "PYTHONS: Final = ((3, 9), (3, 10))"))
     assert listed.read_text() != text
     (tmp_path / "aioproducer/engine/_one.pyx").write_text("one = (")
     has_worked, output = run("setup.py", "build_ext", "--inplace", cwd=tmp_path, **(REQUIRED if is_required else {}))
@@ -161,4 +160,4 @@ def test_where_nothing_can_be_compiled(tmp_path: pathlib.Path, environment: dict
     assert has_worked == works, output
     assert says in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
-    assert there == {"_one.pyx", "compiled_modules.py", "version.py"}
+    assert there == {"_one.pyx", "build.py"}

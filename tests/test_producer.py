@@ -14,7 +14,7 @@ import pytest
 from builds import on_both, producer_on
 
 from aioproducer import Producer, ProducerConfig
-from aioproducer.engine.append import chosen_build
+from aioproducer.engine import chosen_build
 from aioproducer.errors import ConfigError, ProducerClosed, SerializationError, UsageError
 from aioproducer.serializers import json_serializer, string_serializer
 from aioproducer.testing import FakeCluster

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.encoding import BYTES
-from aioproducer.engine.append.chosen_build import FastPath, here
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import LOOP_CLOSED, ThreadBridge
+from aioproducer.engine.chosen_build import FastPath, here
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.observability.diagnostics import backlog
 from aioproducer.engine.shutdown import Shutdown
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.encoding import Encoding
     from aioproducer.engine.append.send_columns import SendColumns
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.wait_queue import PendingSend

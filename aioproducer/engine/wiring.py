@@ -14,6 +14,7 @@ from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.core.topic_updates import leave_cluster
+from aioproducer.engine import chosen_build
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD, BatchSizing, settle
@@ -22,9 +23,8 @@ from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
 from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
+from aioproducer.engine.chosen_build import DeliveryContext
 from aioproducer.engine.context import EngineContext
-from aioproducer.engine.delivery import chosen_build
-from aioproducer.engine.delivery.chosen_build import DeliveryContext
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.unhandled_failures import UnhandledFailures
 from aioproducer.engine.gauges import Gauges
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.hooked_path import HookedFastPath
+    from aioproducer.engine.chosen_build import FastPath
     from aioproducer.engine.circuit_breaker.manager import ProducerCircuitBreakManager
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.observability.diagnostics import SlowCallbacks

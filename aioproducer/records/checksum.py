@@ -9,7 +9,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.compiled_modules import extension
+from aioproducer.build import COLUMNS, extension
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SOURCE", "crc32c"]
 
-_COMPILED: Final = "aioproducer.records._columns"
+
 _SLOW: Final = (
     "CRC-32C is computed in plain Python, which takes 2 ms for a batch of 16 KiB. Install the compiled build of aioproducer, or the package "
     "crc32c or google-crc32c"
@@ -76,7 +76,7 @@ def by_crc32c() -> Callable[[Buffer, int], int] | None:
 
 def choose() -> tuple[str, Any]:
     """Return the best function there is, and where it comes from. It warns of the slow one."""
-    compiled = extension(_COMPILED).module
+    compiled = extension(COLUMNS).module
     if compiled is not None:
         return "aioproducer", compiled.crc32c
     for name, find in (("google-crc32c", by_google), ("crc32c", by_crc32c)):

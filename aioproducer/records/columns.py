@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final
 
-from aioproducer.compiled_modules import extension
+from aioproducer.build import COLUMNS, extension
 from aioproducer.records.encoded_rows import BadRow, Encoded
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "measure",
 ]
 
-_found: Final = extension("aioproducer.records._columns")
+_found: Final = extension(COLUMNS)
 # The reason for plain Python; empty if the compiled build is used.
 REASON: Final = _found.reason
 compiled: Any = _found.module

@@ -35,10 +35,10 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+from aioproducer.build import VERSION
 from aioproducer.metrics.registry import Distribution
 from aioproducer.metrics.table import Group, Kind
 from aioproducer.telemetry import check_client_ids, labels_of, prometheus_name, read_all
-from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import propagate, trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
+from aioproducer.build import VERSION
 from aioproducer.errors import BrokerError
 from aioproducer.interceptors import Interceptor
-from aioproducer.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator

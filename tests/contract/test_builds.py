@@ -29,7 +29,7 @@ from aioproducer.testing.jumping import JumpingLoop
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
 
-    from aioproducer.engine.delivery.chosen_build import MemoryRecordsBuilder
+    from aioproducer.engine.chosen_build import MemoryRecordsBuilder
 
 BASE = 1_000_000
 ERROR = DeliveryError("it broke", topic="orders", partition=3, persisted=Persisted.NO, attempts=1)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.batch_splitting import Piece, in_halves, without
-from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.records.reader import Record, read_batches
 from aioproducer.records.record_batch import encode_headers, header
 

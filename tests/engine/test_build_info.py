@@ -14,16 +14,16 @@ from builds import compiled, compiled_columns, needs_compiled, needs_compiled_co
 
 import aioproducer
 from aioproducer import BuildInfo, Producer, build_info
-from aioproducer.compiled_modules import crc_of_sources
+from aioproducer.build import crc_of_sources
 from aioproducer.core.key_grouping import assign
-from aioproducer.engine.append import chosen_build
+from aioproducer.engine import chosen_build
 from aioproducer.records import columns
 
 PACKAGE = pathlib.Path(aioproducer.__file__).parent
 TELL = "import aioproducer; info = aioproducer.build_info(); print(info.build, info.reason, info.columns_reason, sep='; ')"
 PURE = "AIOPRODUCER_PURE is set"
 NONE = "the compiled build is not installed"
-UNLOCKED = "from aioproducer import compiled_modules; compiled_modules._is_free_threaded = lambda: True; "
+UNLOCKED = "from aioproducer import build; build._is_free_threaded = lambda: True; "
 LOCKLESS = "this Python has no global interpreter lock, which the compiled build needs"
 REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
 STAND_INS = {
@@ -31,7 +31,7 @@ STAND_INS = {
     "engine/delivery/_records_builder": "from aioproducer.engine.delivery.records_builder import *",
     "engine/delivery/_delivery": "from aioproducer.engine.delivery.delivery import *; uncollected = None",
     "engine/delivery/_produce_request_result": "from aioproducer.engine.delivery.produce_request_result import *",
-    "records/_columns": "from aioproducer.records.plain_columns import *; hash_rows = assign = None",
+    "records/_columns": "Headers = Moments = Partitions = Strings = assign = encode = hash_rows = known = measure = None; from crc32c import crc32c",
 }
 """Plain Python in the place of the compiled modules."""
 CHOSEN = ("engine/append/_fast_path", "records/_columns")
@@ -60,7 +60,7 @@ def copied(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_it_says_what_runs() -> None:
     """One build or the other, in the same words everywhere."""
     info = build_info()
-    assert (info.version, info.build, info.reason) == (aioproducer.__version__, chosen_build.BUILD, chosen_build.REASON)
+    assert (info.version, info.build, info.reason) == (aioproducer.__version__, "plain Python" if chosen_build.REASON else "compiled", chosen_build.REASON)
     assert bool(info.extension) == (info.build == "compiled") == (not info.reason)
     assert chosen_build.FastPath.__module__ == f"aioproducer.engine.append.{'_' if info.extension else ''}fast_path"
     assert info.columns_reason == columns.REASON

@@ -14,7 +14,7 @@ from whole import jumping, running, turns
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append import loop_budget
 from aioproducer.engine.append.admission import Admission
-from aioproducer.engine.append.chosen_build import SLICE_RECORDS
+from aioproducer.engine.chosen_build import SLICE_RECORDS
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.memory.wait_queue import FOR_FULL_PARTITION, PendingSend
 from aioproducer.errors import BufferExhausted, RecordTooLarge, WouldBlock

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running
 
-from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD
+from aioproducer.engine.chosen_build import RECORD_OVERHEAD
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.testing import FakeCluster
 

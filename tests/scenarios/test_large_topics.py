@@ -20,7 +20,7 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery
 
 MANY = 600
 

@@ -16,7 +16,7 @@ from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from aioproducer import Producer
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery
 
 
 class Send(NamedTuple):

@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
     from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.append.pending_sends import SendGate
+    from aioproducer.engine.chosen_build import Delivery, FastPath
     from aioproducer.engine.context import EngineContext
-    from aioproducer.engine.delivery.chosen_build import Delivery
     from aioproducer.engine.memory.wait_queue import WaitQueue
     from aioproducer.engine.metadata.topic_waiters import TopicRequests, TopicWaiters
 

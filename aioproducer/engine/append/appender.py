@@ -17,7 +17,7 @@ from aioproducer import partitioners
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD
 from aioproducer.engine.append.column_batches import ColumnBatches
-from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery
+from aioproducer.engine.chosen_build import Delivery, make_delivery
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.records.record_batch import NO_HEADERS
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.batch_sizing import BatchSizing
-    from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.loop_budget import LoopBudget
+    from aioproducer.engine.chosen_build import DeliveryContext, FastPath
     from aioproducer.engine.context import EngineContext
-    from aioproducer.engine.delivery.chosen_build import DeliveryContext
     from aioproducer.engine.delivery.deliveries import Run
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota

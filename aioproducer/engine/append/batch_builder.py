@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aioproducer.counting import counted
-from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.errors import UsageError, WouldBlock
 from aioproducer.model import HeadersLike, TimestampMs
 from aioproducer.records.record_batch import record_size

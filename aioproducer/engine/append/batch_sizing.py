@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD, DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.chosen_build import RECORD_OVERHEAD, DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioproducer.engine.delivery.chosen_build import ProduceRequestResult
+from aioproducer.engine.chosen_build import ProduceRequestResult
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
     from aioproducer.engine.append.column_window import ColumnWindow
-    from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
+    from aioproducer.engine.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.memory.wait_queue import PendingSend

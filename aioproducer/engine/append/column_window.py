@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core import key_grouping
-from aioproducer.engine.delivery.chosen_build import make_delivery
+from aioproducer.engine.chosen_build import make_delivery
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.records.columns import BadRow, encode
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
-    from aioproducer.engine.delivery.chosen_build import Delivery, ProduceRequestResult
+    from aioproducer.engine.chosen_build import Delivery, ProduceRequestResult
     from aioproducer.engine.delivery.deliveries import Deliveries, Run
     from aioproducer.records.arrow import Piece
     from aioproducer.records.columns import Encoded

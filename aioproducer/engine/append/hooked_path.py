@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import partitioners
 from aioproducer.encoding import BYTES
-from aioproducer.engine.append.chosen_build import SLICE_RECORDS, FastPath, here
 from aioproducer.engine.append.fast_path import Begun
+from aioproducer.engine.chosen_build import SLICE_RECORDS, FastPath, here
 from aioproducer.model import ProducerRecord
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import TopicRouting
     from aioproducer.encoding import Encoding
     from aioproducer.engine.append.interceptors import ProducerInterceptors
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery
     from aioproducer.model import Headers
 
 __all__ = ["HookedFastPath"]

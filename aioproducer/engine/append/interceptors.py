@@ -13,7 +13,7 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.delivery.chosen_build import Delivery, make_delivery
+from aioproducer.engine.chosen_build import Delivery, make_delivery
 from aioproducer.errors import UsageError
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.interceptors import METHODS

@@ -17,7 +17,7 @@ from asyncio import current_task, get_running_loop
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aioproducer.engine.append.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
+from aioproducer.engine.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task

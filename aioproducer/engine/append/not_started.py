@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.append.chosen_build import EncodingFastPath, FastPath
 from aioproducer.engine.append.hooked_path import HookedFastPath
+from aioproducer.engine.chosen_build import EncodingFastPath, FastPath
 from aioproducer.errors import ProducerClosed
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery
 
 __all__ = ["NOT_STARTED", "closed_path", "has_hooks"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioproducer.encoding import BYTES
 from aioproducer.engine.append.batch_builder import ReadyBatch
-from aioproducer.engine.delivery.chosen_build import Delivery
+from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_SERIALIZER, FOR_TOPIC, PendingSend
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
-    from aioproducer.engine.delivery.chosen_build import DeliveryContext
+    from aioproducer.engine.chosen_build import DeliveryContext
     from aioproducer.model import PartitionNumber
     from aioproducer.record_validation import RecordValidation
 

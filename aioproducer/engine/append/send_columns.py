@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.record_accumulator import RecordAccumulator
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery
     from aioproducer.errors import KafkaError
     from aioproducer.model import PartitionNumber
     from aioproducer.records.arrow import Piece

@@ -15,7 +15,7 @@ from operator import itemgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.engine.delivery.chosen_build import measured
+from aioproducer.engine.chosen_build import measured
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.model import Record
 from aioproducer.record_validation import check_records
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
     from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.append.chosen_build import FastPath
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.append.record_accumulator import RecordAccumulator
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery, FastPath
 
 __all__ = ["SendMany"]
 

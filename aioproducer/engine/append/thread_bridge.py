@@ -19,7 +19,7 @@ from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from aioproducer.engine.delivery.chosen_build import Delivery
+from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.tasks.fork_safety import FORKED
 from aioproducer.errors import BufferExhausted, ProducerClosed, UsageError
 from aioproducer.model import HeadersLike, PartitionNumber, RecordMetadata, TimestampMs

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.append.pending_sends import SendGate
-    from aioproducer.engine.delivery.chosen_build import Delivery, DeliveryContext
+    from aioproducer.engine.chosen_build import Delivery, DeliveryContext
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.record_validation import RecordValidation

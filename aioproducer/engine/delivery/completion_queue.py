@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aioproducer.engine.delivery.chosen_build import are_in_order, wake
+from aioproducer.engine.chosen_build import are_in_order, wake
 
 if TYPE_CHECKING:
     from asyncio import Future, Handle

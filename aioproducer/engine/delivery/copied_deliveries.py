@@ -12,7 +12,8 @@ from asyncio import get_running_loop
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from aioproducer.engine.delivery.chosen_build import DeliveryContext, Outcome, ProduceRequestResult
+from aioproducer.engine.chosen_build import DeliveryContext, ProduceRequestResult
+from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.errors import ProducerClosed
 from aioproducer.model import TimestampType
 from aioproducer.records.varints import varint

@@ -16,8 +16,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
 
 from aioproducer.counting import counted
-from aioproducer.engine.delivery.chosen_build import REASON, Delivery, Outcome, ProduceRequestResult, make_delivery
+from aioproducer.engine.chosen_build import REASON, Delivery, ProduceRequestResult, make_delivery
 from aioproducer.engine.delivery.copied_deliveries import restored, state_of
+from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.errors import DeliveryError
 from aioproducer.model import FlushSummary, RecordMetadata
 

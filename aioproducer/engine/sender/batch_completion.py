@@ -12,7 +12,7 @@ from aioproducer.core.batch_splitting import in_halves, without
 from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, failures, over
 from aioproducer.core.produce_errors import TOO_LARGE, Action, append_time, fate
 from aioproducer.core.producer_batch import State
-from aioproducer.engine.delivery.chosen_build import uncollected
+from aioproducer.engine.chosen_build import uncollected
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import story, waits_for
 from aioproducer.engine.sender.record_formats import Parcel, unpack

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue
     from aioproducer.core.producer_batch import ProducerBatch
-    from aioproducer.engine.append.chosen_build import FastPath
+    from aioproducer.engine.chosen_build import FastPath
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.errors import DeliveryError
 

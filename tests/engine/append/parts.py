@@ -13,12 +13,12 @@ from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.core.topic_updates import install
+from aioproducer.engine import chosen_build
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing, settle
-from aioproducer.engine.append.chosen_build import FastPath
 from aioproducer.engine.append.loop_budget import LoopBudget
+from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.context import EngineContext
-from aioproducer.engine.delivery import chosen_build
 from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import PartitionQuota
 from aioproducer.engine.memory.wait_queue import PendingSend

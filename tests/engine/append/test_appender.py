@@ -10,7 +10,7 @@ import pytest
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.encoding import Encodings
 from aioproducer.engine.append.batch_builder import ReadyBatch
-from aioproducer.engine.append.chosen_build import SLICE_RECORDS, here
+from aioproducer.engine.chosen_build import SLICE_RECORDS, here
 from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.errors import PartitionUnavailable, UsageError
 from aioproducer.partitioners import RoundRobinPartitioner

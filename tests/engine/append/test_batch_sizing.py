@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer.engine.append.batch_sizing import shrink
-from aioproducer.engine.delivery.chosen_build import RECORD_OVERHEAD
+from aioproducer.engine.chosen_build import RECORD_OVERHEAD
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD

@@ -14,8 +14,8 @@ import pytest
 from whole import jumping, running
 
 from aioproducer import Interceptor, Producer, ProducerRecord, RecordMetadata
-from aioproducer.engine.append.chosen_build import here
 from aioproducer.engine.append.hooked_path import HookedFastPath
+from aioproducer.engine.chosen_build import here
 from aioproducer.errors import DeliveryError, KafkaError, ProducerClosed, RecordTooLarge, SerializationError, UsageError
 from aioproducer.testing import FakeCluster
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from aioproducer.engine.append.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
 from aioproducer.engine.append.loop_budget import MAX_SLICE_RECORDS, LoopBudget
+from aioproducer.engine.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
 from tests.engine.append.parts import Clock
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from aioproducer.engine.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.engine.delivery import deliveries as module
-from aioproducer.engine.delivery.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from types import FrameType
 
-    from aioproducer.engine.delivery.chosen_build import Delivery
+    from aioproducer.engine.chosen_build import Delivery
 
 ERROR = DeliveryError("it broke", topic="orders", partition=3, persisted=Persisted.MAYBE, attempts=2)
 ERROR.__cause__ = broker_error("NOT_ENOUGH_REPLICAS")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aioproducer.engine.delivery import chosen_build, delivery, outcome, produce_request_result
+from aioproducer.engine.delivery import delivery, outcome, produce_request_result
 
 
 def test_each_build_has_the_same_outcomes() -> None:
-    taken = (module.Outcome for module in (chosen_build, delivery, produce_request_result))
+    taken = (module.Outcome for module in (delivery, produce_request_result))
     assert all(one is outcome.Outcome for one in taken)
     assert [one.value for one in outcome.Outcome] == ["pending", "acknowledged", "done", "failed", "cancelled", "split"]

@@ -9,7 +9,8 @@ import pytest
 
 from aioproducer.core.produce_exchange import PartitionResponse
 from aioproducer.core.producer_batch import State
-from aioproducer.engine.delivery.chosen_build import Outcome, make_delivery
+from aioproducer.engine.chosen_build import make_delivery
+from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.flush import Flush
 from aioproducer.errors import ConnectionLost, DeliveryError, KafkaError, Persisted, RecordTooLarge, broker_error

@@ -10,8 +10,8 @@ import pytest
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch, State
 from aioproducer.core.topic_routing import TopicRouting
-from aioproducer.engine.append.chosen_build import FastPath
 from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
+from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.errors import BrokerError

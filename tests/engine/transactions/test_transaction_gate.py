@@ -9,7 +9,7 @@ import pytest
 from aioproducer.config import ProducerConfig
 from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction import State
-from aioproducer.engine.append.chosen_build import FastPath
+from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.transactions.transaction_gate import TransactionGate
 from aioproducer.errors import DeliveryError, Persisted, RecordTooLarge, TransactionAbortable, UsageError, broker_error
 from tests.engine.append.parts import Clock, Parts

@@ -16,7 +16,7 @@ from nodes import now
 from aioproducer.config import ProducerConfig
 from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction import State
-from aioproducer.engine.append.chosen_build import FastPath
+from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.transactions.transaction_gate import TransactionGate
 from aioproducer.engine.transactions.transaction_manager import TransactionManager
 from aioproducer.errors import (

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import Progress
 
-from aioproducer.compiled_modules import compiled_from
+from aioproducer.build import compiled_from
 from tests.tools.mutants.listed import MUTANTS
 from tests.tools.mutants.security import SECURITY
 from tests.tools.mutants.simulated import SIMULATED

@@ -1,4 +1,4 @@
-"""Tests of `extensions`: a compiled module, or the reason why it is not used. A Python module replaces it here."""
+"""Tests of `build.extension`: a compiled module, or the reason why it is not used. A Python module replaces it here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import zlib
 import pytest
 
 import aioproducer
-from aioproducer import compiled_modules
-from aioproducer.compiled_modules import extension
+from aioproducer import build
+from aioproducer.build import Extension, extension
 
 NAME = "of_a_test._unit"
 SOURCE = b"# the newest"
@@ -37,14 +37,19 @@ def package(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
     return folder
 
 
+def found() -> Extension:
+    """Return what the first one in a process who asks is told."""
+    return extension.__wrapped__(NAME)
+
+
 @pytest.mark.parametrize("nothing", [None, "", "0"])
 def test_what_is_there_is_used(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, nothing: str | None) -> None:
     """A variable that is empty or 0 is as if it were not set."""
     (package / "_unit.py").write_text(f"SOURCE = {NEWEST}; here = 1")
     for name in ("AIOPRODUCER_PURE", "AIOPRODUCER_REQUIRE_EXT") if nothing is not None else ():
         monkeypatch.setenv(name, nothing or "")
-    found = extension(NAME)
-    assert (found.module.here, found.reason, found.build) == (1, "", "compiled")
+    module, reason = found()
+    assert (module.here, reason) == (1, "")
 
 
 def test_whoever_wants_plain_python_lacks_nothing(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +57,7 @@ def test_whoever_wants_plain_python_lacks_nothing(package: pathlib.Path, monkeyp
     (package / "_unit.py").write_text("raise SystemError")
     monkeypatch.setenv("AIOPRODUCER_PURE", "1")
     monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", "1")
-    found = extension(NAME)
-    assert (found, found.build) == ((None, "AIOPRODUCER_PURE is set"), "plain Python")
+    assert found() == (None, "AIOPRODUCER_PURE is set")
 
 
 @pytest.mark.parametrize(
@@ -77,30 +81,30 @@ def test_what_cannot_be_used_is_passed_over_unless_it_is_required(
     """`extension` says why a module is not used, and raises it where the module is required."""
     if unit is not None:
         (package / "_unit.py").write_text(unit)
-    monkeypatch.setattr(compiled_modules, "_is_free_threaded", lambda: not is_locked)
-    assert extension(NAME) == (None, reason)
+    monkeypatch.setattr(build, "_is_free_threaded", lambda: not is_locked)
+    assert found() == (None, reason)
     monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", "1")
     with pytest.raises(ImportError) as raised:
-        extension(NAME)
+        found()
     assert str(raised.value) == f"AIOPRODUCER_REQUIRE_EXT is set, and {NAME} cannot be used: {reason}"
 
 
 def test_a_python_that_was_not_tested_runs_plain_python(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiled module of a Python that is not in the list is passed over, even one that could be loaded."""
     (package / "_unit.py").write_text(f"SOURCE = {NEWEST}")
-    monkeypatch.setattr(compiled_modules, "PYTHONS", ((3, 9), (3, 10)))
+    monkeypatch.setattr(build, "PYTHONS", ((3, 9), (3, 10)))
     this = "{}.{}".format(*sys.version_info)
     reason = f"the compiled build is for the Pythons that it was tested on (3.9, 3.10), and this is {this}"
-    assert extension(NAME) == (None, reason)
-    monkeypatch.setattr(compiled_modules, "PYTHONS", (sys.version_info[:2],))
-    assert extension(NAME).build == "compiled"
+    assert found() == (None, reason)
+    monkeypatch.setattr(build, "PYTHONS", (sys.version_info[:2],))
+    assert not found().reason
 
 
 def test_the_compiled_build_is_for_cpython(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another implementation may load modules of C, but their objects are CPython's."""
     (package / "_unit.py").write_text(f"SOURCE = {NEWEST}")
     monkeypatch.setattr(sys.implementation, "name", "pypy")
-    assert extension(NAME) == (None, "the compiled build is for CPython")
+    assert found() == (None, "the compiled build is for CPython")
 
 
 @pytest.mark.parametrize("made_of", [f"SOURCE = {OLDER}", "SOURCE = None", ""])
@@ -111,15 +115,15 @@ def test_what_is_stale_is_an_error(package: pathlib.Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", is_required)
     for _ in range(2):
         with pytest.raises(ImportError, match=STALE):
-            extension(NAME)
+            found()
     (package / "_unit.pyx").unlink()  # as in a wheel
-    assert extension(NAME).build == "compiled"
+    assert not found().reason
 
 
 def test_what_setup_py_did_not_make_knows_no_source(package: pathlib.Path) -> None:
     """A module that setup.py did not compile, as by a user's own build, is loaded without a check of its source."""
     (package / "_unit.py").write_text("SOURCE = 0")
-    assert extension(NAME).build == "compiled"
+    assert not found().reason
 
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -1,7 +1,6 @@
-"""The chosen build of the records builder, deliveries and results: compiled, or the twins in plain Python.
+"""The classes of a record's way, of the build that `aioproducer.build` chooses: compiled, or their twins in plain Python.
 
-The compiled modules are `_records_builder`, `_delivery` and `_produce_request_result`. Both builds have the same names and behaviour,
-which one contract suite checks (tests/contract). `aioproducer.compiled_modules` says which one runs.
+Both builds have the same names and behaviour, which one contract suite checks (tests/contract).
 """
 
 from __future__ import annotations
@@ -9,40 +8,46 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.compiled_modules import ENGINE, extension
-from aioproducer.engine.delivery.outcome import Outcome
+from aioproducer.build import ENGINE, extension
 
 __all__ = [
-    "CHOSEN",
     "FULL",
     "REASON",
     "RECORD_OVERHEAD",
+    "SLICE_BYTES",
+    "SLICE_RECORDS",
     "Delivery",
     "DeliveryContext",
+    "EncodingFastPath",
+    "FastPath",
     "MemoryRecordsBuilder",
-    "Outcome",
     "ProduceRequestResult",
     "are_in_order",
+    "here",
     "make_delivery",
     "measured",
     "uncollected",
     "wake",
 ]
 
-# The engine's compiled modules, all or none of them; `append.chosen_build` takes the fast path of the same choice.
-CHOSEN: Final = extension(ENGINE)
 # The reason why plain Python runs; empty if the compiled build runs.
-REASON: Final = CHOSEN.reason
+REASON: Final = extension(ENGINE).reason
 
 # Only the chosen build is imported: the plain records builder has large tables.
-_builder, _delivery, _result = (
-    importlib.import_module(f"aioproducer.engine.delivery.{name if REASON else f'_{name}'}")
-    for name in ("records_builder", "delivery", "produce_request_result")
+_result, _delivery, _builder, _fast_path = (
+    importlib.import_module(f"aioproducer.engine.{room}.{'' if REASON else '_'}{name}")
+    for room, name in (
+        ("delivery", "produce_request_result"),
+        ("delivery", "delivery"),
+        ("delivery", "records_builder"),
+        ("append", "fast_path"),
+    )
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproducer.engine.append.fast_path import EncodingFastPath, FastPath, here
     from aioproducer.engine.delivery.delivery import Delivery, are_in_order, make_delivery, wake
     from aioproducer.engine.delivery.produce_request_result import DeliveryContext, ProduceRequestResult
     from aioproducer.engine.delivery.records_builder import MemoryRecordsBuilder, measured
@@ -55,6 +60,9 @@ else:
     # Only the compiled build can remove an acknowledged batch's result from the cyclic collector; None: plain Python leaves it there.
     uncollected = None if REASON else _delivery.uncollected
     MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
+    EncodingFastPath, FastPath, here = _fast_path.EncodingFastPath, _fast_path.FastPath, _fast_path.here
 
 FULL: Final[MemoryRecordsBuilder] = _builder.FULL
 RECORD_OVERHEAD: Final[int] = _builder.RECORD_OVERHEAD
+SLICE_BYTES: Final[int] = _fast_path.SLICE_BYTES
+SLICE_RECORDS: Final[int] = _fast_path.SLICE_RECORDS
