@@ -60,7 +60,11 @@ def copied(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_it_says_what_runs() -> None:
     """One build or the other, in the same words everywhere."""
     info = build_info()
-    assert (info.version, info.build, info.reason) == (aioproducer.__version__, "plain Python" if chosen_build.REASON else "compiled", chosen_build.REASON)
+    assert (info.version, info.build, info.reason) == (
+        aioproducer.__version__,
+        "plain Python" if chosen_build.REASON else "compiled",
+        chosen_build.REASON,
+    )
     assert bool(info.extension) == (info.build == "compiled") == (not info.reason)
     assert chosen_build.FastPath.__module__ == f"aioproducer.engine.append.{'_' if info.extension else ''}fast_path"
     assert info.columns_reason == columns.REASON
