@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import broker_error
 from aioproducer.testing.corrupt_responses import Outgoing
-from aioproducer.testing.faults import Rule, Verdict
+from aioproducer.testing.faults import WHOLE, Rule, Verdict
 from aioproducer.testing.security.authenticator import Ending
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import encode_response
@@ -117,6 +117,15 @@ class Call:
         """Return whether the connection's principal may do this to a topic, a group, a transactional id or the cluster."""
         return self.cluster.security.authorizer.allows(self.connection.authenticator.principal, operation, kind, name or "")
 
+    def check_may(self, operation: Operation, kind: ResourceType, name: str | None) -> None:
+        """Check `may`.
+
+        Raises:
+            BrokerError: Kafka's error of such a resource, as TOPIC_AUTHORIZATION_FAILED.
+        """
+        if not self.may(operation, kind, name):
+            raise broker_error(f"{kind.upper()}_AUTHORIZATION_FAILED")
+
     def reply(self, response: Any) -> None:
         """Send the answer; None for a request without one."""
         self.forget_waiting()
@@ -131,9 +140,14 @@ class Call:
                 rewrite(response)
         self._hold("after", lambda: self._send(response))
 
-    def code(self, target: Target) -> int:
+    def code(self, target: Target = WHOLE) -> int:
         """Return the scripted error code of a target; 0: none."""
         return self.verdict.code(target)
+
+    def check_scripted(self, target: Target = WHOLE) -> None:
+        """Raise the target's scripted error as a BrokerError, if there is one."""
+        if code := self.verdict.code(target):
+            raise broker_error(code)
 
     def when_answered(self, do: Callable[[], None]) -> None:
         """Call `do` when the answer is sent; never if the connection is lost before."""

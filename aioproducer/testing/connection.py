@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ProtocolError
 from aioproducer.testing.call import Call
-from aioproducer.testing.handlers import api_versions
+from aioproducer.testing.handlers import connect
 from aioproducer.testing.security.authenticator import MOST_BYTES, Admission, Authenticator, Ending
 from aioproducer.testing.security.tls_contexts import common_name
 from aioproducer.wire.api import NAMES, ApiKey
@@ -305,13 +305,14 @@ class Connection(asyncio.Protocol):
         key, version, correlation_id = _START.unpack_from(frame)
         lowest, highest = broker.versions.get(key, (0, -1))
         if key == ApiKey.API_VERSIONS and highest >= 0 and not lowest <= version <= highest:
-            self.write(encode_response(key, 0, correlation_id, api_versions.unsupported(lowest, highest)))
+            self.write(encode_response(key, 0, correlation_id, connect.unsupported(lowest, highest)))
             return None
         if not lowest <= version <= highest:
             raise ProtocolError(f"request {key} in version {version}: this broker speaks {lowest} to {highest} (0 to -1: none)")
         header = decode_request(frame)
         handler = broker.cluster.handler(key)
-        request = codec(f"{handler.name}.request", version).decode(handler.mend(frame, header), header.offset)
+        mended = frame if handler.mend is None else handler.mend(frame, header)
+        request = codec(f"{handler.name}.request", version).decode(mended, header.offset)
         # the log holds no secret: a test may print it
         logged = message("SaslAuthenticate.request") if key == ApiKey.SASL_AUTHENTICATE else request
         broker.cluster.remember_request(broker.node_id, self.number, handler.name, header, logged)

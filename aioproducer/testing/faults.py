@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.corrupt_responses import Spoil
     from aioproducer.testing.security.tls_stream import TlsSpoil
 
-__all__ = ["Faults", "Hang", "Kind", "Rule", "Target", "Verdict", "When"]
+__all__ = ["Faults", "Hang", "Kind", "Rule", "Target", "WHOLE", "Verdict", "When"]
 
 When: TypeAlias = Literal["before", "after"]
 Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite", "handler", "tls"]
@@ -41,6 +41,9 @@ class Target(NamedTuple):
 
     topic: str | None = None
     partition: int | None = None
+
+
+WHOLE: Final = Target()
 
 
 class Hang:

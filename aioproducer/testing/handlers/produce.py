@@ -1,22 +1,4 @@
-"""Handles Produce 0-13: checks and appends one batch per partition, or before version 3 a message set.
-
-Details as in Kafka:
-
-- acks=0 has no answer; a failed request with acks=0 closes the connection.
-- A partition's error stops no other partition.
-- From version 10 on, NOT_LEADER_OR_FOLLOWER names the leader (KIP-951). From version 13 on, topics are named by id.
-- A denied `Write` to a topic is answered with TOPIC_AUTHORIZATION_FAILED and no text, whether the topic exists or not; a denied `Write` to the
-  transactional id with TRANSACTIONAL_ID_AUTHORIZATION_FAILED for each partition.
-- The first batch of a transaction is verified with its coordinator. Up to version 11 the producer has to add the partition there
-  before (AddPartitionsToTxn). From version 12 on the request adds the partition itself (KIP-890).
-
-Deviations:
-
-- A request that names a partition twice closes the connection.
-- acks=all asks no replica.
-- CONCURRENT_TRANSACTIONS is answered at once, where Kafka itself retries for 100 ms.
-- Transactions are verified in every release, where Kafka did not before 3.6.
-"""
+"""Produce: checks and appends one batch per partition, or before version 3 a message set."""
 
 from __future__ import annotations
 
@@ -26,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import TRANSACTIONAL
-from aioproducer.testing.handlers import places
-from aioproducer.testing.handlers.coordinators import verified
-from aioproducer.testing.handlers.handler import Handler
+from aioproducer.testing.handlers.handler import Place, answers, endpoints, find, led, name_leader, targets, verified
 from aioproducer.testing.log import message_set, only_batch
 from aioproducer.testing.transactions import Holder
 from aioproducer.wire.api import ApiKey
@@ -39,13 +19,11 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Buffer
     from aioproducer.records.reader import RecordBatch
-    from aioproducer.testing.broker import Call
+    from aioproducer.testing.call import Call
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.faults import Rule
-    from aioproducer.testing.handlers.places import Place
     from aioproducer.testing.log import Appended, PartitionLog
 
-__all__ = ["HANDLER"]
 
 _ALL: Final = -1
 _BY_ID: Final = 13
@@ -57,15 +35,34 @@ _ATTRIBUTES_AT: Final = 22  # the lower byte of the attributes
 _WITH_ABORTABLE: Final = 11
 _ADDS: Final = 12
 _NOT_LEADER: Final = broker_error("NOT_LEADER_OR_FOLLOWER").code
-_MESSAGE: Final = "Produce.response"
 
 
 def _places(cluster: FakeCluster, topic: Any) -> Iterator[tuple[Any, Place]]:
     for asked in topic.partitions:
-        yield asked, places.find(cluster, topic.name, asked.index, topic.topic_id)
+        yield asked, find(cluster, topic.name, asked.index, topic.topic_id)
 
 
-def _answer(call: Call) -> None:
+@answers(ApiKey.PRODUCE, (0, 13), partial(targets, index="index"))
+def produce(call: Call) -> None:
+    """Versions 0-13: checks and appends one batch per partition, or before version 3 a message set.
+
+    Details as in Kafka:
+
+    - acks=0 has no answer; a failed request with acks=0 closes the connection.
+    - A partition's error stops no other partition.
+    - From version 10 on, NOT_LEADER_OR_FOLLOWER names the leader (KIP-951). From version 13 on, topics are named by id.
+    - A denied `Write` to a topic is answered with TOPIC_AUTHORIZATION_FAILED and no text, whether the topic exists or not; a denied `Write` to the
+      transactional id with TRANSACTIONAL_ID_AUTHORIZATION_FAILED for each partition.
+    - The first batch of a transaction is verified with its coordinator. Up to version 11 the producer has to add the partition there
+      before (AddPartitionsToTxn). From version 12 on the request adds the partition itself (KIP-890).
+
+    Deviations:
+
+    - A request that names a partition twice closes the connection.
+    - acks=all asks no replica.
+    - CONCURRENT_TRANSACTIONS is answered at once, where Kafka itself retries for 100 ms.
+    - Transactions are verified in every release, where Kafka did not before 3.6.
+    """
     request = call.request
     if _names_twice(request):
         call.connection.violate("a Produce request names a partition twice")
@@ -74,9 +71,9 @@ def _answer(call: Call) -> None:
     topics = []
     leaders: set[int] = set()
     for topic in request.topics:
-        answers = [_partition(call, place, partition, refusal) for partition, place in _places(call.cluster, topic)]
-        leaders.update(answer.current_leader.leader_id for answer in answers)
-        topics.append(message(f"{_MESSAGE}.topics", name=topic.name, topic_id=topic.topic_id, partitions=answers))
+        partitions = [_partition(call, place, partition, refusal) for partition, place in _places(call.cluster, topic)]
+        leaders.update(answer.current_leader.leader_id for answer in partitions)
+        topics.append(message("Produce.response.topics", name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     if request.acks == 0:
         if any(answer.error_code for topic in topics for answer in topic.partitions):
             # a closed connection is the only signal that makes such a client refresh its metadata
@@ -84,7 +81,7 @@ def _answer(call: Call) -> None:
         else:
             call.reply(None)
         return
-    call.reply(message(_MESSAGE, topics=topics, node_endpoints=places.endpoints(call.cluster, _MESSAGE, leaders)))
+    call.reply(message("Produce.response", topics=topics, node_endpoints=endpoints(call.cluster, "Produce.response", leaders)))
 
 
 def _names_twice(request: Any) -> bool:
@@ -113,13 +110,12 @@ def _is_transactional(records: Buffer) -> bool:
 
 
 def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None) -> Any:
-    answer = message(f"{_MESSAGE}.topics.partitions", index=asked.index, base_offset=-1)
+    answer = message("Produce.response.topics.partitions", index=asked.index, base_offset=-1)
     rule = call.verdict.errors.get(place.target)
     try:
         if refusal is not None:
             raise refusal
-        if not call.may("Write", "topic", place.target.topic):
-            raise broker_error("TOPIC_AUTHORIZATION_FAILED")
+        call.check_may("Write", "topic", place.target.topic)
         if rule is None or rule.appends:
             _take(answer, call, place, asked.records)
     except BrokerError as error:
@@ -144,7 +140,7 @@ def _follow(answer: Any, call: Call, place: Place, rule: Rule | None) -> None:
         call.when_answered(partial(_acknowledge, answer, log, log.end_offset, log.truncations))
     # versions below 10 have no field for the leader
     if answer.error_code == _NOT_LEADER and rule is None:
-        places.name_leader(answer, place.partition)
+        name_leader(answer, place.partition)
 
 
 def _acknowledge(answer: Any, log: PartitionLog, end_offset: int, truncations: int) -> None:
@@ -161,11 +157,11 @@ def _script(answer: Any, rule: Rule, place: Place) -> None:
     answer.error_message = rule.message
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
     answer.record_errors = [
-        message(f"{_MESSAGE}.topics.partitions.record_errors", batch_index=index, batch_index_error_message=what)
+        message("Produce.response.topics.partitions.record_errors", batch_index=index, batch_index_error_message=what)
         for index, what in rule.record_errors.items()
     ]
     if rule.leader is not None:
-        places.name_leader(answer, place.partition)
+        name_leader(answer, place.partition)
         # the test names another leader than the cluster does: a new election, with a higher epoch
         is_news = answer.current_leader.leader_id != rule.leader
         answer.current_leader.leader_id = rule.leader
@@ -173,7 +169,7 @@ def _script(answer: Any, rule: Rule, place: Place) -> None:
 
 
 def _append(call: Call, place: Place, records: Any) -> Appended:
-    partition = places.led(place, call.broker, by_id=call.version >= _BY_ID)
+    partition = led(place, call.broker, by_id=call.version >= _BY_ID)
     if call.version < _FIRST_WITH_BATCHES:
         return partition.log.append(message_set(records), leader_epoch=partition.leader_epoch, now_ms=call.cluster.now_ms())
     batch = only_batch(records)
@@ -199,13 +195,10 @@ def _verify(call: Call, place: Place, batch: RecordBatch) -> bool:
     holder = Holder(batch.producer_id, batch.producer_epoch)
     touched = (place.topic.topic_id, place.partition.index)
     try:
-        verified(call.cluster, call.request.transactional_id, holder, touched, adds=adds, knows_abortable=call.version >= _WITH_ABORTABLE)
+        verified(call, holder, touched, adds=adds, knows_abortable=call.version >= _WITH_ABORTABLE)
     except BrokerError as error:
         if error.name == "COORDINATOR_NOT_AVAILABLE" or (error.name == "CONCURRENT_TRANSACTIONS" and not adds):
             told = f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
             raise broker_error("NOT_ENOUGH_REPLICAS", told) from error
         raise
     return True
-
-
-HANDLER: Final = Handler(ApiKey.PRODUCE, (0, 13), partial(places.targets, index="index"), _answer)
