@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.connection import Connection
-    from aioproducer.net.token_keeper import TokenKeeper
+    from aioproducer.net.tokens import TokenKeeper
 
 __all__ = ["broker_security"]
 

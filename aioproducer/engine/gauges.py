@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
-    from aioproducer.net.token_keeper import TokenKeeper
+    from aioproducer.net.tokens import TokenKeeper
 
 __all__ = ["Gauges", "unready"]
 

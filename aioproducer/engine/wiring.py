@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.model import Compression
     from aioproducer.net.settings import NetSettings
-    from aioproducer.net.token_keeper import TokenKeeper
+    from aioproducer.net.tokens import TokenKeeper
 
 __all__ = ["EngineParts", "wire"]
 

@@ -1,4 +1,4 @@
-"""Authenticates connections by SASL: runs the rules of `aioproducer.sasl` over a connection, and their slow steps in daemon threads."""
+"""Authenticates connections by SASL: runs the rules of `aioproducer.sasl` over a connection, and their slow steps in threads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, ConnectionLost, CredentialsRefused
-from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.held_requests import HeldRequests
+from aioproducer.net.threads import SlowCalls
 from aioproducer.sasl.handshake import handshake
 from aioproducer.sasl.plain import Plain
 from aioproducer.sasl.scram import SCRAM_HASHES, Scram
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.net.connection import Connection
-    from aioproducer.net.token_keeper import TokenKeeper
+    from aioproducer.net.tokens import TokenKeeper
     from aioproducer.sasl.steps import Mechanism
     from aioproducer.sasl.tokens import Token
 
@@ -70,8 +70,7 @@ class SaslLogin:
             for_host = partial(_same, made)
         self._for_host = for_host
         self._tokens = tokens
-        # The slow steps that run, by their names.
-        self._running: dict[str, asyncio.Future[Any]] = {}
+        self._calls = SlowCalls()
 
     async def prepare(self, timeout: float) -> None:
         """Wait for a token, if the mechanism needs one: without it, no connection is dialled.
@@ -143,30 +142,20 @@ class SaslLogin:
         return await _ask(step, connection, timeout)
 
     async def _take(self, step: SlowStep, connection: Connection, timeout: float) -> Any:
-        """Take a slow step in a thread; connections that need the same one share it."""
+        """Take a slow step in a thread."""
         connection.slow_step = step.name
-        running = self._running.get(step.name)
-        if running is None:
-            running = self._running[step.name] = in_daemon_thread(step.function, "sasl")
-            running.add_done_callback(partial(self._forget, step.name))
         try:
             async with asyncio.timeout(timeout) as timer:
-                result = await asyncio.shield(running)
+                result = await self._calls.run(step.function)
         except TimeoutError as error:
             if not timer.expired():
                 raise
-            # the next attempt begins anew, in another thread
-            self._forget(step.name, running)
             raise ConnectionLost(f"{connection.where}: it took longer than {timeout:.1f} s to {step.name}") from error
         # the text names the reference
         except (ConfigError, OSError) as error:
             raise ConnectionLost(f"{connection.where}: the credentials cannot be read: {error}") from error
         connection.slow_step = ""
         return result
-
-    def _forget(self, name: str, running: asyncio.Future[Any]) -> None:
-        if self._running.get(name) is running:
-            del self._running[name]
 
 
 async def _ask(step: AskBroker, connection: Connection, timeout: float) -> Any:

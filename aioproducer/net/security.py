@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aioproducer.config.secret import NotText
 from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.produce_attempt import Backoff
-from aioproducer.net.endpoint_sources import endpoint_source, endpoint_timeouts
 from aioproducer.net.login_gate import LoginGate
 from aioproducer.net.msk import msk_tokens
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
-from aioproducer.net.token_keeper import KeeperSettings, TokenKeeper
-from aioproducer.net.token_sources import source_of
+from aioproducer.net.tokens import KeeperSettings, TokenKeeper, endpoint_source, endpoint_timeout, source_of
 from aioproducer.sasl.oauthbearer import NAME, OAuthBearer
 from aioproducer.sasl.tokens import RefreshPolicy
 from aioproducer.wall_clock import wall_time
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Security", "security_of"]
 
-# Seconds that one fetch of a token may take.
+# Seconds that one fetch of a token may take from other sources than an endpoint.
 _FETCH_TIMEOUT: Final = 30.0
 
 
@@ -110,4 +108,5 @@ def _keeper_settings(config: ProducerConfig, chance: Callable[[], float], wall_c
         config.sasl_login_refresh_buffer_seconds,
     )
     backoff = Backoff(config.sasl_login_retry_backoff_ms / 1000, config.sasl_login_retry_backoff_max_ms / 1000)
-    return KeeperSettings(policy, backoff, max(_FETCH_TIMEOUT, sum(endpoint_timeouts(config))), wall_clock, chance)
+    timeout = _FETCH_TIMEOUT if config.sasl_oauthbearer_token_endpoint_url is None else endpoint_timeout(config)
+    return KeeperSettings(policy, backoff, timeout, wall_clock, chance)

@@ -1,4 +1,4 @@
-"""The contexts of TLS connections, made from a producer's options in a daemon thread, and anew when their files have changed.
+"""The contexts of TLS connections, made from a producer's options in a thread, and anew when their files have changed.
 
 1. The flags are this library's own, not those of `ssl.create_default_context`: at least TLS 1.2; a trusted certificate need not be a root
    (PARTIAL_CHAIN), as in Java's trust stores; no VERIFY_X509_STRICT, which refuses the certificates of Strimzi's CAs; no renegotiation;
@@ -20,19 +20,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.config.security_options import type_of
 from aioproducer.errors import ConfigError
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.net.certificate_validity import ends_at
-from aioproducer.net.cipher_suites import openssl_ciphers
-from aioproducer.net.daemon_thread import in_daemon_thread
 from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12
 from aioproducer.net.task_cancellation import is_cancelled
+from aioproducer.net.threads import SlowCalls
 from aioproducer.net.tls import HandshakeTurns
+from aioproducer.user_functions import USER_FAILURES, is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from aioproducer.config.secret import Secret
 
-__all__ = ["TlsContexts", "TlsSettings", "make_context"]
+__all__ = ["TlsContexts", "TlsSettings", "endpoint_context", "make_context"]
 
 _log = GuardedLog(__name__)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -88,7 +87,8 @@ class TlsContexts:
         self._loaded: _Loaded | None = None
         # The stamp of what did not load, which was warned of.
         self._warned_of: Hashable = None
-        self._loading: asyncio.Future[_Loaded] | None = None
+        self._calls = SlowCalls()
+        self._lock = asyncio.Lock()
 
     @property
     def certificate_ends_at(self) -> float | None:
@@ -96,7 +96,7 @@ class TlsContexts:
         return None if self._loaded is None else self._loaded.certificate_ends_at
 
     async def context(self) -> ssl.SSLContext:
-        """Return the context for the next connection. Concurrent calls share one look at the files. Cancellation changes no state.
+        """Return the context for the next connection. One call at a time looks at the files. Cancellation changes no state.
 
         Raises:
             ConfigError: no context could be made so far; the text names the option.
@@ -105,12 +105,10 @@ class TlsContexts:
         if isinstance(given, ssl.SSLContext):
             return given
         if given is not None:
-            return await _asked(given)
-        if self._loading is None or self._loading.done():
-            self._loading = in_daemon_thread(partial(self._refresh, self._loaded), "tls-context")
-        loaded = await asyncio.shield(self._loading)
-        self._loaded = loaded
-        return loaded.context
+            return await self._asked(given)
+        async with self._lock:
+            self._loaded = await self._calls.run(partial(self._refresh, self._loaded))
+            return self._loaded.context
 
     async def prepare(self) -> None:
         """Make the first context, unless a function gives it: that may fail for a while, as any service.
@@ -120,6 +118,20 @@ class TlsContexts:
         """
         if self._settings.ssl_context is None:
             await self.context()
+
+    async def _asked(self, function: Callable[[], Any]) -> ssl.SSLContext:
+        """Return the context that a user's function gives. What the function raises is not quoted, as it may hold a secret."""
+        try:
+            context = await (function() if is_coroutine_function(function) else self._calls.run(function))
+            if inspect.isawaitable(context):
+                context = await context
+        except USER_FAILURES as error:
+            if is_cancelled():
+                raise
+            raise ConfigError(f"the function given as ssl_context raised {type(error).__name__}") from None
+        if not isinstance(context, ssl.SSLContext):
+            raise ConfigError(f"the function given as ssl_context returned {type(context).__name__}, not an ssl.SSLContext")
+        return context
 
     # In the thread
 
@@ -139,25 +151,6 @@ class TlsContexts:
             return loaded
 
 
-async def _asked(function: Callable[[], Any]) -> ssl.SSLContext:
-    """Return the context that a user's function gives. What the function raises is not quoted, as it may hold a secret."""
-    try:
-        # also an object with an asynchronous `__call__`
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-            context = await function()
-        else:
-            context = await in_daemon_thread(function, "tls-context")
-            if inspect.isawaitable(context):
-                context = await context
-    except (Exception, asyncio.CancelledError) as error:
-        if is_cancelled():
-            raise
-        raise ConfigError(f"the function given as ssl_context raised {type(error).__name__}") from None
-    if not isinstance(context, ssl.SSLContext):
-        raise ConfigError(f"the function given as ssl_context returned {type(context).__name__}, not an ssl.SSLContext")
-    return context
-
-
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
     """Make a context from the options. It may block.
 
@@ -166,27 +159,51 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     """
     try:
         return _make(settings)
-    except ConfigError as error:
-        reason = str(error)
+    except ConfigError:
+        raise
+    # its text may hold what was read
     except Exception as error:
-        reason = f"the TLS options cannot be used: {type(error).__name__}"
-    # raised here, the error has no frame with a key or password among its locals, and no other error as its context
-    raise ConfigError(reason)
+        raise ConfigError(f"the TLS options cannot be used: {type(error).__name__}") from None
 
 
-def _make(settings: TlsSettings) -> ssl.SSLContext:
+def endpoint_context(ca_location: str | None, ca_pem: str | None) -> ssl.SSLContext:
+    """Make the context of a connection to a token endpoint, with the flags of those to brokers. It may block.
+
+    Raises:
+        ConfigError: the trusted certificates cannot be read; the text names the option.
+    """
+    tls_context = _empty_context()
+    tls_context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca_location is not None:
+        load_trust(tls_context, f"https_ca_location={ca_location}", path=ca_location)
+    elif ca_pem is not None:
+        load_trust(tls_context, "https_ca_pem", pem=ca_pem)
+    else:
+        tls_context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return tls_context
+
+
+def _empty_context() -> ssl.SSLContext:
     tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    tls_context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
     tls_context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     tls_context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     tls_context.options |= ssl.OP_NO_RENEGOTIATION
+    return tls_context
+
+
+def _make(settings: TlsSettings) -> ssl.SSLContext:
+    tls_context = _empty_context()
+    tls_context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
     versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols]
     tls_context.minimum_version, tls_context.maximum_version = min(versions), max(versions)
     if settings.ssl_cipher_suites:
         try:
-            tls_context.set_ciphers(openssl_ciphers(settings.ssl_cipher_suites))
+            tls_context.set_ciphers(":".join(settings.ssl_cipher_suites))
         except ssl.SSLError:
-            raise ConfigError(f"ssl_cipher_suites={','.join(settings.ssl_cipher_suites)}: OpenSSL knows none of them") from None
+            suites = ",".join(settings.ssl_cipher_suites)
+            raise ConfigError(
+                f"ssl_cipher_suites={suites}: OpenSSL knows none of them as a suite of TLSv1.2; its names are like ECDHE-RSA-AES128-GCM-SHA256"
+            ) from None
     _load_trust(tls_context, settings)
     _load_certificate(tls_context, settings)
     return tls_context
@@ -235,13 +252,26 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _certificate_ends_at(settings: TlsSettings) -> float | None:
+    """Return the end of the client's certificate; None: there is none, or `cryptography` (the extra `crypto`) is not installed."""
     path, option = settings.ssl_keystore_location, "ssl_keystore_location"
     if path is not None and type_of(option, path, settings.ssl_keystore_type) == "PKCS12":
-        return ends_at(read_pkcs12(option, path, settings.ssl_keystore_password).certificates.decode("ascii"))
+        return _ends_at(read_pkcs12(option, path, settings.ssl_keystore_password).certificates)
     path = path or settings.ssl_certificate_location or settings.ssl_key_location
     if path is not None:
-        return ends_at(Path(path).read_text("utf-8", errors="replace"))
-    return ends_at(settings.ssl_keystore_certificate_chain or "")
+        return _ends_at(Path(path).read_bytes())
+    return _ends_at(pem_blocks(settings.ssl_keystore_certificate_chain or "").encode())
+
+
+def _ends_at(pem: bytes) -> float | None:
+    try:
+        from cryptography.x509 import load_pem_x509_certificates  # an extra
+    except ImportError:
+        return None
+    try:
+        return load_pem_x509_certificates(pem)[0].not_valid_after_utc.timestamp()
+    # OpenSSL has read the certificate, so this is a certificate's time or form that `cryptography` does not take
+    except ValueError:
+        return None
 
 
 def _stamp(settings: TlsSettings) -> Hashable:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.token_sources`: what users give as a source of tokens, and what their code returns and raises."""
+"""Tests of `aioproducer.net.tokens`: what users give as a source of tokens, and what their code returns and raises."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from frames import shown_by
 
 from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, TokenUnavailable
-from aioproducer.net.token_sources import AsyncFunctionSource, FunctionSource, TextSource, source_of
+from aioproducer.net.tokens import AsyncFunctionSource, FunctionSource, TextSource, source_of
 from aioproducer.sasl.tokens import Token
 from aioproducer.testing import unsecured_token
 
@@ -174,7 +173,7 @@ def test_fault_100_what_is_no_token(returned: Any, text: str) -> None:
     with pytest.raises(TokenUnavailable, match=text) as caught:
         fetched(lambda: returned)
     assert "canary" not in str(caught.value)
-    assert "canary" not in shown_by(caught.value)
+    assert "canary" not in repr(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -183,13 +182,12 @@ def test_fault_100_what_is_no_token(returned: Any, text: str) -> None:
         (RuntimeError("canary-text"), False),
         (RuntimeError("canary-text"), True),
         (KeyError("canary-text"), True),
-        (SystemExit("canary-text"), False),
         (StopIteration("canary-text"), False),
     ],
-    ids=["function", "coroutine function", "KeyError", "SystemExit", "StopIteration"],
+    ids=["function", "coroutine function", "KeyError", "StopIteration"],
 )
 def test_fault_100_what_a_function_raises_is_not_quoted(error: BaseException, is_async: bool) -> None:
-    """Its type is told; its text may have the token, and is neither in the text, nor a cause, nor a context."""
+    """Its type is told; its text may have the token, and is neither in the text nor the cause."""
 
     async def raising() -> None:
         raise error
@@ -198,7 +196,7 @@ def test_fault_100_what_a_function_raises_is_not_quoted(error: BaseException, is
         fetched(raising if is_async else Raising(error))
     assert str(caught.value) == f"the token function raised {type(error).__name__}"
     assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None
+    assert caught.value.__suppress_context__
 
 
 def test_a_plain_function_that_returns_a_coroutine() -> None:
