@@ -47,7 +47,9 @@ def endpoint(running: TokenServer) -> TokenServer:
     return running
 
 
-def source(url: str, *, secret: str = SECRET, client: str = "orders", timeout: float = 5.0, clock: Any = time.time, **options: Any) -> OidcSource:
+def source(
+    url: str, *, secret: str = SECRET, client: str = "orders", timeout: float = 5.0, clock: Any = time.time, **options: Any
+) -> OidcSource:
     config: Any = ProducerConfig(
         bootstrap_servers="b:1",
         security_protocol="SASL_SSL",

@@ -428,7 +428,9 @@ def test_the_end_of_the_clients_certificate(tmp_path: pathlib.Path, validity: Va
     settings = TlsSettings(ssl_truststore_certificates=PEM, ssl_certificate_location=str(path))
     contexts = TlsContexts(settings)
     reading(contexts)
-    assert contexts.certificate_ends_at == x509.load_pem_x509_certificate(pem[pem.index(b"-----BEGIN CERT") :]).not_valid_after_utc.timestamp()
+    assert (
+        contexts.certificate_ends_at == x509.load_pem_x509_certificate(pem[pem.index(b"-----BEGIN CERT") :]).not_valid_after_utc.timestamp()
+    )
     monkeypatch.setitem(sys.modules, "cryptography.x509", None)
     contexts = TlsContexts(settings)
     reading(contexts)
