@@ -44,7 +44,7 @@ from aioproducer.engine.tasks.supervisor import Supervisor
 from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.net.cluster import Cluster
 from aioproducer.record_validation import RecordValidation
-from aioproducer.records.compression_ratio_estimator import CompressionRatios
+from aioproducer.records.compression import CompressionRatios
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,16 +9,15 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.model import Compression
-from aioproducer.records.checksum import crc32c
-from aioproducer.records.control import ControlType, end_marker
 from aioproducer.records.message_set import LOG_APPEND_TIME, message, wrapper
-from aioproducer.records.record_batch import TRANSACTIONAL, encode_record, header, placed
+from aioproducer.records.reader import ControlType, end_marker
+from aioproducer.records.record_batch import TRANSACTIONAL, crc32c, encode_record, header, placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioproducer.interfaces import Buffer
-    from aioproducer.records.message_set_reader import Message
+    from aioproducer.records.message_set import Message
     from aioproducer.records.reader import Record, RecordBatch
 
 __all__ = ["marker", "with_append_time", "with_offsets"]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ProtocolError, broker_error
 from aioproducer.model import TimestampType
-from aioproducer.records.checksum import crc32c
-from aioproducer.records.message_set_reader import Message, read_messages
+from aioproducer.records.message_set import Message, read_messages
 from aioproducer.records.reader import RecordBatch, read_batches
+from aioproducer.records.record_batch import crc32c
 from aioproducer.testing.batch_rewrite import marker, with_append_time, with_offsets
 from aioproducer.testing.producers import Producers
 

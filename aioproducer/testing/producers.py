@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from aioproducer.errors import broker_error
-from aioproducer.records.control import ControlType, control_record
+from aioproducer.records.reader import ControlType, control_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,21 +1,20 @@
-"""CRC-32C: the compiled function, the packages' and the table agree, and the slow one is warned of."""
+"""CRC-32C: the compiled function, its table and the package agree."""
 
 from __future__ import annotations
 
-import importlib
 import random
-import sys
 from typing import TYPE_CHECKING, Any
 
 import crc32c as package
 import pytest
 
-from aioproducer.records import checksum
+from aioproducer.build import COLUMNS, extension
+from aioproducer.records.record_batch import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMPILED: Any = checksum.extension("aioproducer.records._columns").module
+COMPILED: Any = extension(COLUMNS).module
 # RFC 3720, B.4.
 KNOWN = {
     bytes(32): 0x8A9136AA,
@@ -27,23 +26,12 @@ KNOWN = {
 }
 
 
-class Google:
-    """Stands in for google-crc32c, which takes bytes alone."""
-
-    implementation = "c"
-
-    @staticmethod
-    def extend(value: int, data: bytes) -> int:
-        assert type(data) is bytes
-        return package.crc32c(data, value)
-
-
 def functions() -> dict[str, Callable[..., int]]:
     """Each function that this Python has."""
-    found = {"chosen": checksum.crc32c, "crc32c": checksum.by_crc32c(), "table": checksum.by_table()}
+    found: dict[str, Callable[..., int]] = {"chosen": crc32c}
     if COMPILED is not None:
         found |= {"compiled": COMPILED.crc32c, "compiled table": COMPILED.crc32c_by_table}
-    return {name: function for name, function in found.items() if function is not None}
+    return found
 
 
 @pytest.mark.parametrize("name", functions())
@@ -73,35 +61,3 @@ def test_what_is_no_buffer_is_refused(bad: Any) -> None:
     """As by the package."""
     with pytest.raises(TypeError):
         COMPILED.crc32c(bad)
-
-
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """No compiled build, and no package google-crc32c."""
-    monkeypatch.setenv("AIOPRODUCER_PURE", "1")
-    monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    return monkeypatch
-
-
-def test_plain_python_takes_a_package(plain: pytest.MonkeyPatch) -> None:
-    """google-crc32c before crc32c, which takes longer to import; not if it is plain Python itself."""
-    assert checksum.choose() == ("crc32c", package.crc32c)
-    plain.setitem(sys.modules, "google_crc32c", Google)
-    name, function = checksum.choose()
-    assert (name, function(bytearray(b"56789"), function(b"1234"))) == ("google-crc32c", 0xE3069283)
-    plain.setattr(Google, "implementation", "python")
-    assert checksum.choose()[0] == "crc32c"
-
-
-def test_without_packages_one_warning_says_what_to_install(plain: pytest.MonkeyPatch) -> None:
-    """It is the module's import that warns, which happens once."""
-    plain.setitem(sys.modules, "crc32c", None)
-    with pytest.warns(RuntimeWarning, match="Install the compiled build of aioproducer, or the package crc32c or google-crc32c") as warned:
-        reloaded = importlib.reload(checksum)
-    try:
-        assert len(warned) == 1
-        assert reloaded.SOURCE == "plain Python"
-        assert reloaded.crc32c(b"123456789") == 0xE3069283
-    finally:
-        plain.undo()
-        importlib.reload(checksum)

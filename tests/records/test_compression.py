@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gzip
 import struct
+import sys
 import threading
 import tracemalloc
 import zlib
@@ -313,15 +314,9 @@ def test_zstd_serves_threads_at_once() -> None:
         assert all(pool.map(work, range(4)))
 
 
-@pytest.fixture
-def no_cramjam(hide_libraries: Callable[..., None]) -> None:
-    """Make cramjam look as if it were not installed."""
-    hide_libraries("cramjam")
-
-
-@pytest.mark.usefixtures("no_cramjam")
-def test_snappy_without_its_library_says_what_to_install() -> None:
+def test_snappy_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """At configuration time, and wherever it is used; the others do not miss it."""
+    monkeypatch.setitem(sys.modules, "cramjam", None)
     for use in (
         lambda: check_available(Compression.SNAPPY),
         lambda: compress(Compression.SNAPPY, b"v"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.model import Compression
-from aioproducer.records.compression_ratio_estimator import CompressionRatios
+from aioproducer.records.compression import CompressionRatios
 
 ZSTD = Compression.ZSTD
 

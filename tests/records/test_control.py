@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError, UsageError
-from aioproducer.records.control import ControlRecord, ControlType, control_record, end_marker
-from aioproducer.records.reader import Record
+from aioproducer.records.reader import ControlRecord, ControlType, Record, control_record, end_marker
 
 
 def record(key: bytes | None, value: bytes | None = None) -> Record:

@@ -19,9 +19,7 @@ from hypothesis import strategies as st
 from aioproducer.errors import ConfigError, ProtocolError, UsageError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.compression import compress
-from aioproducer.records.lz4_header import mend, spoil
-from aioproducer.records.message_set import encode_message_set, message, wrapper
-from aioproducer.records.message_set_reader import Message, read_messages
+from aioproducer.records.message_set import Message, encode_message_set, mend, message, read_messages, spoil, wrapper
 from aioproducer.records.reader import Record
 
 if TYPE_CHECKING:

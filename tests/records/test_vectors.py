@@ -14,8 +14,7 @@ from vectors.golden import area, build, cases, entries, expected, vectors, writt
 
 from aioproducer.errors import UsageError
 from aioproducer.model import Compression, TimestampType
-from aioproducer.records.control import ControlRecord, ControlType, control_record
-from aioproducer.records.reader import read_batches
+from aioproducer.records.reader import ControlRecord, ControlType, control_record, read_batches
 
 if TYPE_CHECKING:
     from vectors.golden import Vector

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.records.control import ControlType, control_record
+from aioproducer.records.reader import ControlType, control_record
 from tests.simulation.history import Fate, number_of, value_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from fake_requests import TIME, batch, bodies
 
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.model import Compression, TimestampType
-from aioproducer.records.message_set import message, wrapper
-from aioproducer.records.message_set_reader import read_messages
+from aioproducer.records.message_set import message, read_messages, wrapper
 from aioproducer.testing.log import Appended, PartitionLog, Stamped, message_set, only_batch
 
 

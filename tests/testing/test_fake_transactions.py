@@ -12,7 +12,7 @@ from jumping import jumping
 from transactional import Hand
 
 from aioproducer.errors import ConnectionLost
-from aioproducer.records.control import ControlType, control_record
+from aioproducer.records.reader import ControlType, control_record
 from aioproducer.testing import FakeCluster, run_jumping
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.transactions import State

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
-from aioproducer.records.message_set import LOG_APPEND_TIME, NO_TIMESTAMP, encode_message_set, message, wrapper
-from aioproducer.records.message_set_reader import Message, read_messages
+from aioproducer.records.message_set import LOG_APPEND_TIME, NO_TIMESTAMP, Message, encode_message_set, message, read_messages, wrapper
 from aioproducer.records.reader import MAX_DECOMPRESSED, Record, RecordBatch, read_batches
 from aioproducer.records.record_batch import encode_headers, encode_record, header, placed
 
@@ -133,7 +132,7 @@ def entries(magic: int, raw: bytes) -> Sequence[RecordBatch | Message]:
 def area(magic: int, codec: Compression, raw: bytes) -> bytes:
     """What was compressed, or would have been."""
     from aioproducer.records.compression import decompress
-    from aioproducer.records.lz4_header import mend
+    from aioproducer.records.message_set import mend
 
     if codec is Compression.NONE and magic < 2:
         return raw

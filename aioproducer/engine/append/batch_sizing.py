@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
-    from aioproducer.records.compression_ratio_estimator import CompressionRatios
+    from aioproducer.records.compression import CompressionRatios
 
     # Appends the first records of a batch.
     Put = Callable[[MemoryRecordsBuilder], "T | None"]

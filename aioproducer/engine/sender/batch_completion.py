@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aioproducer.model import Compression
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
-    from aioproducer.records.compression_ratio_estimator import CompressionRatios
+    from aioproducer.records.compression import CompressionRatios
 
 __all__ = ["BatchCompletion"]
 

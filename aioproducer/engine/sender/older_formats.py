@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.engine.sender.parcel import NEWEST
 from aioproducer.errors import UsageError, broker_error
 from aioproducer.model import Compression
-from aioproducer.records.message_set import NO_TIMESTAMP, encode_message_set
-from aioproducer.records.message_set_reader import read_messages
+from aioproducer.records.message_set import NO_TIMESTAMP, encode_message_set, read_messages
 from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import encode_headers, encode_record, header
 

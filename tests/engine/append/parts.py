@@ -25,7 +25,7 @@ from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.engine.observability.metrics_recorder import SilentRecorder
 from aioproducer.metrics.registry import Metrics, Windows
 from aioproducer.record_validation import RecordValidation
-from aioproducer.records.compression_ratio_estimator import CompressionRatios
+from aioproducer.records.compression import CompressionRatios
 
 if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch

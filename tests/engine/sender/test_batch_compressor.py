@@ -16,8 +16,7 @@ from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
-from aioproducer.records.compression import compress
-from aioproducer.records.compression_ratio_estimator import CompressionRatios
+from aioproducer.records.compression import CompressionRatios, compress
 from aioproducer.records.record_batch import encode_headers, encode_record
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from aioproducer.errors import BrokerError, ConfigError, ProtocolError
 from aioproducer.model import Compression
 from aioproducer.net.connection import Connection
 from aioproducer.records.compression import compress
-from aioproducer.records.message_set_reader import read_messages
+from aioproducer.records.message_set import read_messages
 from aioproducer.records.reader import Record, read_batches
 from aioproducer.records.record_batch import encode_headers, encode_record, header
 from aioproducer.wire.api import ApiKey
