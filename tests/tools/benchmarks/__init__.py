@@ -1,4 +1,4 @@
-"""Benchmarks of our producer and aiokafka's on one real broker: `python -m tests.tools.benchmarks`.
+"""Benchmarks of our producer beside others on one real broker: `python -m tests.tools.benchmarks`.
 
 Each module's docstring says what it measures.
 """

@@ -9,21 +9,14 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_node import free_ports
 from aioproducer.testing.kafka_server import KafkaServer
-from aioproducer.wire.api import ApiKey
-from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
 ROOT = pathlib.Path(__file__).parents[3]
 HOST = "127.0.0.1"
-TOPICS_A_REQUEST: Final = 500
-READY_SECONDS: Final = 300.0
-POLL_SECONDS: Final = 0.5
-_LATEST: Final = -1
 SERVER_PROPERTIES: Final[Mapping[str, object]] = {
     # the figures so far are of no use any more
     "log.segment.bytes": 64 * 2**20,
@@ -51,48 +44,15 @@ class Broker:
     async def create_topic(self, name: str, partitions: int) -> None:
         await self.server.create_topic(name, partitions)
 
-    async def create_topics(self, names: Sequence[str]) -> None:
-        """Create topics of one partition each, some hundred a request, and wait until each has a leader."""
-        async with WireClient(self.bootstrap_servers, timeout=120.0) as client:
-            for first in range(0, len(names), TOPICS_A_REQUEST):
-                some = names[first : first + TOPICS_A_REQUEST]
-                wanted = [message("CreateTopics.request.topics", name=name, num_partitions=1, replication_factor=1) for name in some]
-                answer = await client.ask(ApiKey.CREATE_TOPICS, topics=wanted, timeout_ms=100_000)
-                refused = [topic.name for topic in answer.topics if topic.error_code]
-                assert not refused, refused
-        async with asyncio.timeout(READY_SECONDS):
-            while True:
-                try:
-                    await self.ends(names, 1)
-                except LookupError:
-                    await asyncio.sleep(POLL_SECONDS)
-                else:
-                    return
-
-    async def ends(self, topics: Sequence[str], partitions: int) -> list[int]:
-        """Return the end offset of each partition of each topic. LookupError: the broker does not lead a partition, or not yet."""
-        ends: dict[tuple[str, int], int] = {}
-        async with WireClient(self.bootstrap_servers, timeout=60.0) as client:
-            for first in range(0, len(topics), TOPICS_A_REQUEST):
-                asked = [_ends_of(topic, partitions) for topic in topics[first : first + TOPICS_A_REQUEST]]
-                answer = await client.ask(ApiKey.LIST_OFFSETS, replica_id=-1, topics=asked)
-                for topic in answer.topics:
-                    for partition in topic.partitions:
-                        if partition.error_code:
-                            raise LookupError(f"{topic.name}-{partition.partition_index}: error {partition.error_code}")
-                        ends[topic.name, partition.partition_index] = partition.offset
-        return [ends[topic, index] for topic in topics for index in range(partitions)]
+    async def ends(self, topic: str) -> list[int]:
+        """Return the end offset of each partition of a topic."""
+        return await self.server.end_offsets(topic)
 
     def pause(self) -> None:
         self.server.pause()
 
     def resume(self) -> None:
         self.server.resume()
-
-
-def _ends_of(topic: str, partitions: int) -> object:
-    wanted = [message("ListOffsets.request.topics.partitions", partition_index=index, timestamp=_LATEST) for index in range(partitions)]
-    return message("ListOffsets.request.topics", name=topic, partitions=wanted)
 
 
 @contextlib.asynccontextmanager

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import uvloop
 
-from tests.tools.benchmarks.clients import BASE_TREE, OF_BASE
-from tests.tools.benchmarks.peers.clients import CLIENTS
+from tests.tools.benchmarks.clients import BASE_TREE, CLIENTS, OF_BASE
 from tests.tools.benchmarks.task import Task, Told
 from tests.tools.benchmarks.workloads import jobs
 
@@ -63,7 +62,7 @@ async def run(task: Task) -> Told:
     kind = CLIENTS[task.client]
     way = kind.ways[task.way]
     warm_up, measured = jobs(task)
-    async with kind.open(task.bootstrap_servers, kind.settings(task.settings)) as client:
+    async with kind.open(task.bootstrap_servers, task.settings) as client:
         before = await way(client, warm_up)
         await before.read_rest()
         tally, (seconds, cpu, growth) = await _measured(way, client, measured)

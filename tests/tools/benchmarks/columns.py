@@ -1,6 +1,6 @@
 """`send_columns` beside `send_many` and the loop of `await send()`, against a stub broker in another process: rate and CPU of the client.
 
-    python -m tests.tools.benchmarks.columns [--records 2000000] [--rounds 7] [--batch-size 262144] [--json PATH]
+    python -m tests.tools.benchmarks columns [--records 2000000] [--rounds 7] [--batch-size 262144] [--json PATH]
 
 Values of 100 bytes with a timestamp each, idempotence, no compression, 6 partitions; from the call until all is acknowledged. The stub answers
 at once and reads no record, so what is measured is the client. Each run is a fresh process, rounds are interleaved, and `send` and
@@ -184,7 +184,9 @@ async def measured(*words: str) -> Measure:
     assert stub.stdin is not None
     try:
         address = (await stub.stdout.readline()).decode().strip()
-        client = await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, "run", *words, address, cwd=ROOT, stdout=pipe)
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", f"tests.tools.benchmarks.{pathlib.Path(__file__).stem}", "run", *words, address, cwd=ROOT, stdout=pipe
+        )
         said, _ = await client.communicate()
     finally:
         stub.stdin.close()
@@ -240,7 +242,7 @@ def main() -> int:
     if words[:1] == ["run"]:
         print(json.dumps(dataclasses.asdict(uvloop.run(run(words[1], int(words[2]), int(words[3]), words[4])))))
         return 0
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks.columns")
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks columns")
     parser.add_argument("--records", type=int, default=2_000_000, help="of each run of columns (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batch-size", type=int, default=262_144, help="beside the default of 16 KiB (default: %(default)s)")

@@ -1,6 +1,6 @@
 """Measures how late a heartbeat is beside 1,000,000 tight keyed sends with kept deliveries, on one real Kafka that is warm.
 
-    python -m tests.tools.benchmarks.heartbeat [--records 1000000] [--runs 5] [--compression zstd] [--json PATH]
+    python -m tests.tools.benchmarks heartbeat [--records 1000000] [--runs 5] [--compression zstd] [--json PATH]
 
 A task sleeps 1 ms, over and over; a beat's lateness is how long after its time it woke. First the loop is idle: the baseline.
 Then another task sends without a pause and flushes. `Collector` notes the cyclic collector's pauses, so that its part in each beat's lateness is known;
@@ -234,7 +234,7 @@ async def measure(console: Console, records: int, compression: str, count: int) 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks.heartbeat")
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks heartbeat")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--compression", default="zstd", help="(default: %(default)s)")

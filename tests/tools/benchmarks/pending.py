@@ -1,6 +1,6 @@
 """A million deliveries that no broker has acknowledged yet, in 10,000 topics and in one: CPU for each record, memory beside credits, collector.
 
-    python -m tests.tools.benchmarks.pending [--records 1000000] [--topics 10000] [--size 100] [--rounds 3] [--json PATH]
+    python -m tests.tools.benchmarks pending [--records 1000000] [--topics 10000] [--size 100] [--rounds 3] [--json PATH]
 
 The cluster is a fake in a process of its own, which takes every Produce request and answers none until all records are queued: so the
 memory that is measured is the client's alone, and no broker's speed is in the figures. Each run is a fresh process; its last phase lets the
@@ -189,7 +189,9 @@ async def serve(topics: int) -> None:
 async def process(*words: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Run this module in another process, which ends with the block."""
     pipe = asyncio.subprocess.PIPE
-    one = await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, *words, cwd=ROOT, stdin=pipe, stdout=pipe)
+    one = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", f"tests.tools.benchmarks.{pathlib.Path(__file__).stem}", *words, cwd=ROOT, stdin=pipe, stdout=pipe
+    )
     try:
         yield one
     finally:
@@ -292,7 +294,7 @@ def main() -> int:
     if words[:1] == ["run"]:
         print(json.dumps(dataclasses.asdict(uvloop.run(run(*map(int, words[1:4]), words[4])))))
         return 0
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks.pending")
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks pending")
     parser.add_argument("--records", type=int, default=1_000_000, help="of each run (default: %(default)s)")
     parser.add_argument("--topics", type=int, default=10_000, help="that are held against one (default: %(default)s)")
     parser.add_argument("--size", type=int, default=100, help="bytes of a value; 512 MiB must hold all (default: %(default)s)")

@@ -1,6 +1,6 @@
 """Spark's own Kafka sink and ours on one real Kafka: rates and CPU of large writes, and what a small micro-batch takes.
 
-    python -m tests.tools.benchmarks.spark [--only kv kv5 headers unmeasured zstd uncached tuned small] [--rounds 5] [--rows N] [--json PATH]
+    python -m tests.tools.benchmarks spark [--only kv kv5 headers unmeasured zstd uncached tuned small] [--rounds 5] [--rows N] [--json PATH]
 
 local[2], 6 partitions, values of 100 bytes, both sinks with their defaults. Each round runs every sink on a topic of its own, in the
 reverse order of the round before; a round that warms up is not counted. A ratio is of one round. The JVM sink becomes quicker while its JVM
@@ -103,7 +103,7 @@ async def run(rows: DataFrame, row: Row, way: Way, broker: Broker, processes: Pr
     await asyncio.to_thread(write, rows, way, topic, broker.bootstrap_servers)
     seconds, after = time.perf_counter() - began, processes.seconds()
     if way.is_to_kafka:
-        written = sum(await broker.ends([topic], _PARTITIONS))
+        written = sum(await broker.ends(topic))
         # a transaction has a marker in each partition as well
         assert written == row.rows or (way.name == ONCE and written > row.rows), (way.name, written)
     await delete(topic, broker.bootstrap_servers)
@@ -159,7 +159,7 @@ async def _rounds(spark: SparkSession, row: Row, rounds: int, broker: Broker, pr
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     names = [*ROWS, "small"]
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks.spark", description="Spark's own Kafka sink and ours.")
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks spark", description="Spark's own Kafka sink and ours.")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--rows", type=int, help="of each large write, instead of the workload's own number")

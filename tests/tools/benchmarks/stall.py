@@ -1,6 +1,6 @@
 """A broker stands still for 5 s below 1,000 tasks that send: what memory grows by, and whether all arrives, once and in order.
 
-    python -m tests.tools.benchmarks.stall [--tasks 1000] [--sends 1000] [--seconds 5] [--json PATH]
+    python -m tests.tools.benchmarks stall [--tasks 1000] [--sends 1000] [--seconds 5] [--json PATH]
 
 `buffer_memory` is 8 MiB. The tasks start and wait at a gate: that is the level. The broker is stopped (SIGSTOP), the gate opens, each task sends with a key of
 its own; after 5 s the broker goes on. Then confluent-kafka, which shares no code with us, reads the topic: a value says whose and the how many-th it is.
@@ -192,7 +192,7 @@ def audit(log: Iterable[bytes], tasks: int, sends: int) -> dict[str, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks.stall")
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks stall")
     parser.add_argument("--tasks", type=int, default=1_000)
     parser.add_argument("--sends", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=5.0)

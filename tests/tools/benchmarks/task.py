@@ -35,23 +35,21 @@ class Task:
     Attributes:
         way: the function that sends, by its name in `workloads`.
         warm_up: records before the clock starts.
-        keys: the number of different keys; 0: each record has another key.
-        text: whether values are lines of JSON, of 1,000 kinds, for codecs; otherwise they are all the same.
+        keys: the number of different keys.
         tasks: the number of tasks of a herd.
-        load: the number that a task counts to before each send, or records a second, depending on `way` (`latency`).
+        load: the number that a task counts to before each send, or records a second, depending on `way`.
         settings: the client's.
     """
 
     client: str
     way: str
     bootstrap_servers: str
-    topics: list[str]
+    topic: str
     partitions: int
     records: int
     warm_up: int = 0
-    keys: int = FEW_KEYS
     value_bytes: int = VALUE_BYTES
-    text: bool = False
+    keys: int = FEW_KEYS
     tasks: int = HERD
     load: int = 0
     settings: Settings = dataclasses.field(default_factory=Settings)
@@ -71,7 +69,7 @@ class Told:
 
     Attributes:
         records: the number of measured records; may differ from the requested number where a client ends by itself.
-        counts: acknowledged records of each partition of each topic, warm-up included; empty: the client does not get them.
+        counts: acknowledged records of each partition, warm-up included; empty: the client does not get them.
         offsets: the sum of their offsets; None: the client does not get them.
         build: the client's versions, in words.
         p50_ms: from the call to the acknowledgement; 0 where the workload has none.

@@ -1,4 +1,4 @@
-"""Holds the workloads that the bench measures. Both clients with one interface run the same functions.
+"""Holds the workloads that the bench measures. aioproducer and aiokafka run the same functions.
 
 `send`, `send_and_wait` and `flush` have one signature in aiokafka and in aioproducer, so a workload calls the client without an adapter.
 A workload reads the same two facts of every result, its offset and its partition. A `Tally` of them proves that no record was lost or
@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
-import json
-import random
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tests.tools.benchmarks import latency
-from tests.tools.benchmarks.task import FEW_KEYS, HERD, VALUE_BYTES, Settings
+from tests.tools.benchmarks.task import FEW_KEYS, HERD, VALUE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -29,9 +25,8 @@ VALUE = b"v" * VALUE_BYTES
 GATHERED = 10_000
 SAMPLED = 256
 """A burst notes the latency of one record of so many, as a note for each record would cost as much as its send."""
-TEXTS = 1_000
-AT_ONCE = Settings()
-LINGERING = Settings(linger_ms=5)
+TICK = 0.001
+"""Seconds between two wake-ups of `paced`."""
 
 
 class Metadata(Protocol):
@@ -82,37 +77,25 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """Holds the records of a run; `keys` has the key of each, made before the clock starts. Several topics, or values, alternate."""
+    """Holds the records of a run; `keys` has the key of each, made before the clock starts."""
 
-    topics: Sequence[str]
+    topic: str
     keys: Sequence[bytes]
-    values: Sequence[bytes] = (VALUE,)
+    value: bytes = VALUE
     partitions: int = PARTITIONS
     tasks: int = HERD
     load: int = 0
 
-    @property
-    def topic(self) -> str:
-        return self.topics[0]
-
-    @property
-    def value(self) -> bytes:
-        return self.values[0]
-
     def tally(self, *, is_told: bool = True) -> Tally:
-        return Tally(len(self.topics) * self.partitions, is_told=is_told)
-
-    def cells(self) -> itertools.cycle[int]:
-        """Yield for each record the index of its topic's first partition in a tally."""
-        return itertools.cycle(range(0, len(self.topics) * self.partitions, self.partitions))
+        return Tally(self.partitions, is_told=is_told)
 
 
 def jobs(task: Task) -> tuple[Job, Job]:
     """Return the job of the warm-up, and that of the measured part."""
-    keys = few_keys(0, task.warm_up + task.records, task.keys) if task.keys else unique_keys(0, task.warm_up + task.records)
-    values = text_values(task.value_bytes) if task.text else [b"v" * task.value_bytes]
-    first, rest = keys[: task.warm_up], keys[task.warm_up :]
-    warm_up, measured = (Job(task.topics, part, values, task.partitions, task.tasks, task.load) for part in (first, rest))
+    keys, value = few_keys(0, task.warm_up + task.records, task.keys), b"v" * task.value_bytes
+    warm_up, measured = (
+        Job(task.topic, part, value, task.partitions, task.tasks, task.load) for part in (keys[: task.warm_up], keys[task.warm_up :])
+    )
     return warm_up, measured
 
 
@@ -120,27 +103,6 @@ def few_keys(first: int, records: int, different: int = FEW_KEYS) -> list[bytes]
     """Return keys of 10 bytes, of which so many are different, alternately."""
     keys = [b"key-%06d" % number for number in range(different)]
     return [keys[number % different] for number in range(first, first + records)]
-
-
-def unique_keys(first: int, records: int) -> list[bytes]:
-    """Return keys of 16 bytes, each different from the others."""
-    return [b"%016x" % number for number in range(first, first + records)]
-
-
-def text_values(size: int) -> list[bytes]:
-    """Return 1,000 lines of JSON of exactly so many bytes, the same every time: orders of goods, of which gzip makes about a quarter."""
-    chance = random.Random(7)
-    goods = ["hammer", "screwdriver", "pliers", "spanner", "chisel", "saw", "drill", "vice", "file", "plane", "level", "clamp"]
-    lines = []
-    for number in range(TEXTS):
-        parts = [f'{{"order": {number}, "customer": "{chance.getrandbits(64):016x}", "items": [']
-        left = size - len(parts[0])
-        while left > 0:
-            item = {"item": chance.choice(goods), "price": chance.randrange(100, 99_999) / 100, "count": chance.randrange(1, 9)}
-            parts.append(json.dumps(item) + ", ")
-            left -= len(parts[-1])
-        lines.append("".join(parts)[:size].encode())
-    return lines
 
 
 async def stream(client: Client, job: Job) -> Tally:
@@ -158,23 +120,6 @@ async def stream(client: Client, job: Job) -> Tally:
         offsets += metadata.offset
         counts[metadata.partition] += 1
     tally.offsets = offsets
-    return tally
-
-
-async def mixed(client: Client, job: Job) -> Tally:
-    """Send as `stream` does, to many topics alternately, or with many values."""
-    send = client.send
-    each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
-    tally, deliveries = job.tally(), []
-    for first in range(0, len(job.keys), SAMPLED):
-        began = time.perf_counter()
-        deliveries += [await send(topic, value, key) for topic, value, key in itertools.islice(each, SAMPLED)]
-        deliveries[first].add_done_callback(partial(tally.note, began))
-    await client.flush()
-    for cell, delivery in zip(job.cells(), deliveries, strict=False):
-        metadata = await delivery
-        tally.offsets += metadata.offset
-        tally.counts[cell + metadata.partition] += 1
     return tally
 
 
@@ -238,65 +183,120 @@ async def _one_by_one(client: Client, job: Job, keys: Sequence[bytes], tally: Ta
         tally.counts[metadata.partition] += 1
 
 
+async def busy(client: Any, job: Job) -> Tally:
+    """Send from one task that computes between its sends."""
+    send, topic, value, clock, load = client.send, job.topic, job.value, time.perf_counter, job.load
+    notes = Notes(job)
+    for key in job.keys:
+        for _ in range(load):
+            pass
+        began = clock()
+        (await send(topic, value, key)).add_done_callback(partial(notes.done, began))
+    return await notes.all(client)
+
+
+async def paced(client: Any, job: Job) -> Tally:
+    """Send from one task in ticks of a millisecond. After a late tick it sends all due records at once."""
+    clock, notes = time.perf_counter, Notes(job)
+    begin, sent, ticks = clock(), 0, 0
+    while sent < len(job.keys):
+        due = min(int((clock() - begin) * job.load) + 1, len(job.keys))
+        await _send(client, job, job.keys[sent:due], notes)
+        sent, ticks = due, ticks + 1
+        await asyncio.sleep(max(begin + ticks * TICK - clock(), 0))
+    return await notes.all(client)
+
+
+async def tasks(client: Any, job: Job) -> Tally:
+    """Send from many tasks, each at its own even rate."""
+    clock, notes, many = time.perf_counter, Notes(job), job.tasks
+    begin = clock()
+
+    async def pace(first: int) -> None:
+        for number in range(first, len(job.keys), many):
+            await asyncio.sleep(max(begin + number / job.load - clock(), 0))
+            await _send(client, job, job.keys[number : number + 1], notes)
+
+    async with asyncio.TaskGroup() as group:
+        for first in range(many):
+            group.create_task(pace(first))
+    return await notes.all(client)
+
+
+async def _send(client: Any, job: Job, keys: Sequence[bytes], notes: Notes) -> None:
+    """Send records one after the other."""
+    send, topic, value, clock = client.send, job.topic, job.value, time.perf_counter
+    for key in keys:
+        began = clock()
+        (await send(topic, value, key)).add_done_callback(partial(notes.done, began))
+
+
+class Notes:
+    """Collects the facts that the callbacks note of each record."""
+
+    def __init__(self, job: Job) -> None:
+        self._tally = job.tally()
+        self._left = len(job.keys)
+        self._is_done = asyncio.Event()
+
+    def done(self, began: float, delivery: Any) -> None:
+        """Note an acknowledged record."""
+        tally = self._tally
+        tally.latencies.append(time.perf_counter() - began)
+        metadata = delivery.result()
+        tally.offsets += metadata.offset
+        tally.counts[metadata.partition] += 1
+        self._left -= 1
+        if not self._left:
+            self._is_done.set()
+
+    async def all(self, client: Any) -> Tally:
+        """Wait until every callback has run. Returns the tally."""
+        await client.flush()
+        if self._left:
+            await self._is_done.wait()
+        return self._tally
+
+
 WAYS: Mapping[str, Callable[[Any, Job], Coroutine[Any, Any, Tally]]] = {
-    "stream": stream,
-    "mixed": mixed,
-    "gather": gather,
-    "many": many,
-    "single": single,
-    "herd": herd,
-    "busy": latency.busy,
-    "busy_mixed": latency.busy_mixed,
-    "paced": latency.paced,
-    "tasks": latency.tasks,
-    "bursts": latency.bursts,
+    one.__name__: one for one in (stream, gather, many, single, herd, busy, paced, tasks)
 }
-"""The workloads by name, for clients with the interface of `Client`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """Describes a workload: its function, the number of records, and the number of different keys.
+    """Describes a workload.
 
     Attributes:
         rtt_ms: the round trip of the proxy that it goes through.
-        text, load, tasks, settings: as a task has them.
+        keys, load, tasks: as a task has them.
+        linger_ms: of every client: a burst has 5, which is Java's and librdkafka's default, and a record that is waited for none.
     """
 
     way: str
     records: int
+    linger_ms: int = 5
     keys: int = FEW_KEYS
     rtt_ms: int = 0
     value_bytes: int = VALUE_BYTES
     load: int = 0
     tasks: int = HERD
     partitions: int = PARTITIONS
-    topics: int = 1
-    text: bool = False
-    settings: Settings = AT_ONCE
-
-    @property
-    def keys_are(self) -> str:
-        return f"{self.keys:,} of 10 B" if self.keys else "unique, 16 B"
 
 
-def _latency(way: str, load: int, records: int, *, value_bytes: int = 300, **more: Any) -> Workload:
-    """Return a workload of `latency` with 16 keys, and values of 300 B unless told."""
-    return Workload(way, records, keys=16, value_bytes=value_bytes, load=load, **more)
-
-
-def _coded(codec: str) -> dict[str, Any]:
-    return {"text": True, "settings": Settings(compression=codec)}
+def _latency(way: str, load: int, records: int, **more: int) -> Workload:
+    """Return a workload of a loop that does other work, from before `send` to the delivery's callback."""
+    return Workload(way, records, linger_ms=0, keys=16, value_bytes=300, load=load, **more)
 
 
 WORKLOADS: Mapping[str, Workload] = {
-    "stream_keys": Workload("stream", 300_000),
-    "stream_unique": Workload("stream", 300_000, keys=0),
-    "gather": Workload("gather", 300_000),
-    "single": Workload("single", 5_000),
-    "herd": Workload("herd", 100_000),
-    "rtt20": Workload("stream", 150_000, rtt_ms=20),
-    "rtt20_long": Workload("stream", 600_000, rtt_ms=20, settings=LINGERING),
+    "stream": Workload("stream", 500_000),
+    "gather": Workload("gather", 500_000),
+    "single": Workload("single", 5_000, linger_ms=0),
+    "herd": Workload("herd", 200_000, linger_ms=0),
+    "herd8000": Workload("herd", 40_000, linger_ms=0, tasks=8_000, value_bytes=1_000, partitions=1),
+    "many": Workload("many", 1_000_000),
+    "rtt20": Workload("stream", 300_000, rtt_ms=20),
     "busy_0": _latency("busy", 0, 200_000),
     "busy_200": _latency("busy", 200, 150_000),
     "busy_1000": _latency("busy", 1_000, 60_000),
@@ -306,25 +306,4 @@ WORKLOADS: Mapping[str, Workload] = {
     "paced_10k": _latency("paced", 10_000, 20_000),
     "paced_50k": _latency("paced", 50_000, 100_000),
     "tasks_10k": _latency("tasks", 10_000, 20_000, tasks=200),
-    "bursts_100": _latency("bursts", 100, 6_000),
-    "bursts_2000": _latency("bursts", 2_000, 120_000),
-    "bursts_2000_linger": _latency("bursts", 2_000, 120_000, settings=LINGERING),
-    "busy_0_linger": _latency("busy", 0, 200_000, settings=LINGERING),
-    "busy_1000_linger": _latency("busy", 1_000, 60_000, settings=LINGERING),
-    "busy_0_zstd": _latency("busy", 0, 150_000, **_coded("zstd")),
-    "busy_1000_zstd": _latency("busy", 1_000, 60_000, **_coded("zstd")),
-    "busy_0_gzip": _latency("busy", 0, 100_000, **_coded("gzip")),
-    "busy_1000_gzip": _latency("busy", 1_000, 60_000, **_coded("gzip")),
-    "paced_10k_zstd": _latency("paced", 10_000, 20_000, **_coded("zstd")),
-    "busy_1000_large": _latency("busy", 1_000, 20_000, value_bytes=10_000),
-    "paced_8k_large": _latency("paced", 8_000, 24_000, value_bytes=10_000),
-    "paced_1k_large": _latency("paced", 1_000, 2_000, value_bytes=50_000),
-    "partitions500": Workload("busy", 150_000, value_bytes=300, keys=10_000, partitions=500),
-    "topics2000": Workload("busy_mixed", 150_000, value_bytes=300, partitions=1, topics=2_000),
 }
-LATENCY: Sequence[str] = [
-    name
-    for name, one in WORKLOADS.items()
-    if one.way in {"busy", "paced", "tasks"} and one.partitions == PARTITIONS and one.settings == AT_ONCE and one.value_bytes == 300
-]
-"""The workloads with a promised latency."""

@@ -1,15 +1,13 @@
-"""Runs confluent-kafka: its Producer with and without a callback for each record, and its AIOProducer."""
+"""Runs confluent-kafka: its Producer, with a callback for each record but in `many`, and its AIOProducer."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.tools.benchmarks.clients import version_of
 from tests.tools.benchmarks.workloads import GATHERED, SAMPLED
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ def build() -> str:
     """Return the versions of confluent-kafka and librdkafka."""
     import confluent_kafka
 
-    return f"{version_of('confluent-kafka')}, librdkafka {confluent_kafka.libversion()[0]}"
+    return f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
 
 
 @contextlib.asynccontextmanager
@@ -100,30 +98,6 @@ def _produce_late(client: Producer, topic: str, value: bytes, key: bytes | None,
             return
 
 
-async def mixed(client: Producer, job: Job) -> Tally:
-    """Send as `stream` does, to many topics alternately, or with many values."""
-    tally = job.tally()
-    cells = dict(zip(job.topics, job.cells(), strict=False))
-
-    def delivered(error: object, message: Any) -> None:
-        if error is None:
-            tally.offsets += message.offset()
-            tally.counts[cells[message.topic()] + message.partition()] += 1
-
-    produce, poll = client.produce, client.poll
-    each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
-    for number, (topic, value, key) in enumerate(each):
-        callback = delivered if number % SAMPLED else _noting(tally, delivered)
-        try:
-            produce(topic, value, key, on_delivery=callback)
-        except BufferError:
-            _produce_late(client, topic, value, key, callback)
-        if not number % SERVED:
-            poll(0)
-    client.flush()
-    return tally
-
-
 async def single(client: Producer, job: Job) -> Tally:
     """Send one record at a time, and wait for each in `flush`."""
     tally, clock, topic, value = job.tally(), time.perf_counter, job.topic, job.value
@@ -141,7 +115,7 @@ async def single(client: Producer, job: Job) -> Tally:
     return tally
 
 
-async def many_silent(client: Producer, job: Job) -> Tally:
+async def many(client: Producer, job: Job) -> Tally:
     """Call `produce` with values without keys and callbacks, then `flush`. The log shows whether all records arrived."""
     produce, poll, topic, value = client.produce, client.poll, job.topic, job.value
     for number in range(len(job.keys)):
@@ -151,35 +125,6 @@ async def many_silent(client: Producer, job: Job) -> Tally:
             _produce_late(client, topic, value, None, None)
         if not number % SERVED:
             poll(0)
-    client.flush()
-    return job.tally(is_told=False)
-
-
-async def stream_silent(client: Producer, job: Job) -> Tally:
-    """Send as `many_silent` does, with keys."""
-    produce, poll, topic, value = client.produce, client.poll, job.topic, job.value
-    for number, key in enumerate(job.keys):
-        try:
-            produce(topic, value, key)
-        except BufferError:
-            _produce_late(client, topic, value, key, None)
-        if not number % SERVED:
-            poll(0)
-    client.flush()
-    return job.tally(is_told=False)
-
-
-async def many_batch(client: Producer, job: Job) -> Tally:
-    """Call `produce_batch` with values without keys and callbacks, 10,000 a call, then `flush`."""
-    topic, value = job.topic, job.value
-    for first in range(0, len(job.keys), GATHERED):
-        left: list[dict[str, Any]] = [{"value": value} for _ in job.keys[first : first + GATHERED]]
-        while left:
-            client.produce_batch(topic, left)
-            left = [message for message in left if "_error" in message]
-            client.poll(FULL_SECONDS if left else 0)
-            for message in left:
-                del message["_error"]
     client.flush()
     return job.tally(is_told=False)
 
@@ -210,23 +155,6 @@ async def aio_stream(client: AIOProducer, job: Job) -> Tally:
         offsets += message.offset()
         counts[message.partition()] += 1
     tally.offsets = offsets
-    return tally
-
-
-async def aio_mixed(client: AIOProducer, job: Job) -> Tally:
-    """Send as `aio_stream` does, to many topics alternately, or with many values."""
-    produce = client.produce
-    each = zip(itertools.cycle(job.topics), itertools.cycle(job.values), job.keys, strict=False)
-    tally, futures = job.tally(), []
-    for first in range(0, len(job.keys), SAMPLED):
-        began = time.perf_counter()
-        futures += [await produce(topic, value, key) for topic, value, key in itertools.islice(each, SAMPLED)]
-        futures[first].add_done_callback(partial(tally.note, began))
-    await client.flush()
-    for cell, future in zip(job.cells(), futures, strict=False):
-        message = await future
-        tally.offsets += message.offset()
-        tally.counts[cell + message.partition()] += 1
     return tally
 
 
@@ -290,3 +218,7 @@ async def _one_by_one(client: AIOProducer, job: Job, keys: Sequence[bytes], tall
         tally.latencies.append(clock() - before)
         tally.offsets += message.offset()
         tally.counts[message.partition()] += 1
+
+
+WAYS = {"stream": stream, "single": single, "many": many}
+AIO_WAYS = {"stream": aio_stream, "gather": aio_gather, "single": aio_single, "herd": aio_herd}
