@@ -192,21 +192,10 @@ def types_(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours and aiokafka on one real Kafka. Behind `--`: its arguments, or `heartbeat`, `stall`, `knobs`, `linger`, `columns`, `spark` ..."""
-    words = session.posargs
-    if words[:1] not in (["pending"], ["columns"], ["serializers"]):  # which have clusters of their own
+    """Ours beside aiokafka and confluent-kafka on one real Kafka. Behind `--`: workloads, or `heartbeat`, `stall`, `pending`, `columns`, `spark`."""
+    if session.posargs[:1] not in (["pending"], ["columns"]):  # which have clusters of their own
         need_java(session)
-    if words and words[0] in {"heartbeat", "stall", "knobs", "linger", "many", "pending", "columns", "serializers", "spark"}:
-        run(session, "python", "-m", f"tests.tools.benchmarks.{words[0]}", *words[1:])
-    else:
-        run(session, "python", "-m", "tests.tools.benchmarks", *words)
-
-
-@nox.session(venv_backend="none")
-def peers(session: nox.Session) -> None:
-    """The report: ours beside every other client on one real Kafka. Behind `--`: `--quick`, `--only`, `--rounds`, `--page`, `--json`."""
-    need_java(session)
-    run(session, "python", "-m", "tests.tools.benchmarks.peers", *session.posargs)
+    run(session, "python", "-m", "tests.tools.benchmarks", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -3,7 +3,8 @@
     python -m tests.tools.benchmarks [WORKLOAD ...] [--clients ...] [--rounds 7] [--scale 1.0] [--base TREE] [--json PATH]
     python -m tests.tools.benchmarks heartbeat | stall | pending | columns | spark     (each has a --help of its own)
 
-Figures are medians of the rounds. Ratios are paired by round, over the client `--beside`; the worst one is in brackets. `--base` is another
+Figures are medians of the rounds. Ratios are paired by round, over the client `--beside` (of plain Python: over its plain
+Python, where that runs, too); the worst one is in brackets. `--base` is another
 tree, with its compiled modules built in place, for the clients `base` and `base_pure`. A client that needs more than a minute is left out of
 that workload. Exit status 1 when a run lost or doubled a record.
 """
@@ -151,7 +152,6 @@ def table(workload: str, by_client: dict[str, list[Measure | None]], beside: str
     shown.add_column("client")
     for heading in (*SHOWN, *(f"{name.split()[0]} / {beside}" for name in list(SHOWN)[:4])):
         shown.add_column(heading, justify="right")
-    others = by_client.get(beside, [])
     for client, all_rounds in by_client.items():
         measures = [one for one in all_rounds if one is not None]
         if not measures:
@@ -159,8 +159,9 @@ def table(workload: str, by_client: dict[str, list[Measure | None]], beside: str
         row = [
             f"{statistics.median(getattr(one, name) for one in measures) / (1e3 if name == 'rate' else 1):.4g}" for name in SHOWN.values()
         ]
-        for name in list(SHOWN.values())[:4] if client != beside else []:
-            pairs = zip(all_rounds, others, strict=False)
+        other = f"{beside}_pure" if client.endswith("_pure") and f"{beside}_pure" in by_client else beside
+        for name in list(SHOWN.values())[:4] if client != other else []:
+            pairs = zip(all_rounds, by_client.get(other, []), strict=False)
             ratios = [getattr(a, name) / getattr(b, name) for a, b in pairs if a is not None and b is not None and getattr(b, name)]
             worst = min if name == "rate" else max
             row.append(f"{statistics.median(ratios):.3g} ({worst(ratios):.3g})" if ratios else "")
