@@ -219,7 +219,6 @@ class FakeBroker:
         """Note a new connection."""
         self.connections[connection] = None
         self._is_empty.clear()
-        self.cluster.remember_dial(self.node_id, connection.number)
 
     def forget(self, connection: Connection) -> None:
         """Note that a connection has ended."""

@@ -9,8 +9,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import broker_error
-from aioproducer.testing.corrupt_responses import Outgoing
-from aioproducer.testing.faults import WHOLE, Rule, Verdict
+from aioproducer.testing.faults import WHOLE, Outgoing, Rule, Verdict
 from aioproducer.testing.security.authenticator import Ending
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import encode_response

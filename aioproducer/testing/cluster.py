@@ -20,22 +20,20 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from aioproducer.records.reader import Record
 from aioproducer.testing.broker import FakeBroker
-from aioproducer.testing.fault_scripting import H, Trouble
+from aioproducer.testing.faults import H, Trouble
 from aioproducer.testing.groups import Groups
 from aioproducer.testing.handlers import HANDLERS
 from aioproducer.testing.handlers.handler import Handler
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.memory import MemoryNetwork
 from aioproducer.testing.releases import NEWEST, ranges
-from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, Request, TlsFailure, Violation
-from aioproducer.testing.security.authenticator import Authenticator
+from aioproducer.testing.request_log import Journal, Request, Violation
 from aioproducer.testing.security.cluster_security import ClusterSecurity
 from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.testing.topics import Topics
 from aioproducer.testing.transactions import Transactions
 from aioproducer.wall_clock import wall_time
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
-from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["FakeCluster", "Isolation", "Request", "Violation"]
 
@@ -67,7 +65,7 @@ class FakeCluster(Trouble):
     Attributes:
         brokers: `FakeBroker` by number: `stop`, `start`, `pause`, `resume`, `vanish`, `retire`, `relocate`, `renumber`, `advertise`.
         security: changes users, sessions, certificates and denied operations, and lists the authentications.
-        violations: client requests that no Kafka broker accepts.
+        violations: client requests that no Kafka broker accepts; the broker closed the connection after each.
         transactions: transaction states by transactional id; `transactions.ids.next` is the next producer id.
     """
 
@@ -90,8 +88,9 @@ class FakeCluster(Trouble):
         self.network: MemoryNetwork | None = MemoryNetwork() if memory else None
         self.versions: dict[int, tuple[int, int]] = _versions(version, versions or {})
         self.brokers: dict[int, FakeBroker] = {}
-        self._journal = Journal()
-        self.security: ClusterSecurity = ClusterSecurity(security, self.brokers, self._journal, wall_clock)
+        self.journal: Journal = Journal()
+        self.violations: list[Violation] = self.journal.violations
+        self.security: ClusterSecurity = ClusterSecurity(security, self.brokers, self.journal, wall_clock)
         super().__init__(_KEYS, self.brokers)
         for node_id in range(1, brokers + 1):
             self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
@@ -126,7 +125,7 @@ class FakeCluster(Trouble):
     async def _stop(self) -> None:
         for broker in self.brokers.values():
             await broker.close()
-        self._journal.close()
+        self.journal.close()
         self.groups.close()
         self.transactions.close()
 
@@ -307,16 +306,11 @@ class FakeCluster(Trouble):
         offsets = self.groups[group].offsets.items()
         return {(names[topic_id], index): kept.offset for (topic_id, index), kept in offsets if topic_id in names}
 
-    @property
-    def violations(self) -> list[Violation]:
-        """Return the client requests that no Kafka broker accepts. The broker closed the connection after each."""
-        return self._journal.violations
-
     def requests(self, api: str | None = None) -> list[Request]:
         """Return the requests that brokers received, in order, of one kind or all; at most the last 100,000."""
         if api is not None:
             _check_api(api)
-        return [request for request in self._journal if api is None or request.api == api]
+        return [request for request in self.journal if api is None or request.api == api]
 
     async def seen(self, api: str, count: int = 1) -> None:
         """Wait until brokers have received `count` requests of a kind since the cluster's start.
@@ -327,7 +321,7 @@ class FakeCluster(Trouble):
         Cancellation changes no state.
         """
         _check_api(api)
-        await self._journal.seen(api, count)
+        await self.journal.seen(api, count)
 
     # --- fault scripting that needs the brokers
 
@@ -353,35 +347,6 @@ class FakeCluster(Trouble):
     def next_connection(self) -> int:
         """Return a number for a new connection."""
         return next(self._connections)
-
-    def remember_request(self, broker: int, connection: int, api: str, header: RequestHeader, request: Any) -> None:
-        """Log a request that a broker received."""
-        self._journal.add(Request(self._now(), broker, connection, api, header.version, header.client_id, request))
-
-    def remember_dial(self, broker: int, connection: int) -> None:
-        """Log an accepted connection."""
-        self._journal.dials.append(Dial(self._now(), broker, connection))
-
-    def remember_authentication(self, broker: int, connection: int, authenticator: Authenticator, error: int) -> None:
-        """Log how an authentication ended; `error` is Kafka's code, or 0."""
-        principal = authenticator.claimed if error else authenticator.principal
-        told = Authentication(self._now(), broker, connection, principal, authenticator.mechanism, authenticator.is_renewal, error)
-        self._journal.authentications.append(told)
-
-    def remember_expired(self, broker: int, connection: int) -> None:
-        """Log a connection that was closed because its session ended before its last request was read."""
-        self._journal.expired_sessions.append(ExpiredSession(self._now(), broker, connection))
-
-    def remember_tls_failure(self, broker: int, connection: int, reason: str) -> None:
-        """Log why TLS failed on a connection."""
-        self._journal.tls_failures.append(TlsFailure(self._now(), broker, connection, reason))
-
-    def remember_violation(self, broker: int, connection: int, what: str) -> None:
-        """Log why a broker closed a connection."""
-        self._journal.violations.append(Violation(self._now(), broker, connection, what))
-
-    def _now(self) -> float:
-        return self._loop.time() if self._loop else 0.0
 
 
 def _check_api(api: str) -> None:

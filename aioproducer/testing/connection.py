@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.errors import ProtocolError
 from aioproducer.testing.call import Call
 from aioproducer.testing.handlers import connect
+from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Request, TlsFailure, Violation
 from aioproducer.testing.security.authenticator import MOST_BYTES, Admission, Authenticator, Ending
 from aioproducer.testing.security.tls_contexts import common_name
 from aioproducer.wire.api import NAMES, ApiKey
@@ -45,6 +46,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
         self.number: int = broker.cluster.next_connection()
+        self._journal = broker.cluster.journal
         self.authenticator: Authenticator = Authenticator(broker.security)
         self._transport: Any = None
         self._reader = FrameReader()
@@ -70,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._is_open = True
         self.broker.remember(self)
+        self._journal.dials.append(Dial(*self._now_here()))
         # accepted in the event-loop iteration in which the listener closed
         if not self.broker.is_running:
             self.reset()
@@ -205,8 +208,16 @@ class Connection(asyncio.Protocol):
 
     def violate(self, what: str) -> None:
         """Log the client's protocol violation and close."""
-        self.broker.cluster.remember_violation(self.broker.node_id, self.number, what)
+        self.log_violation(what)
         self.close()
+
+    def log_violation(self, what: str) -> None:
+        """Log a request that no broker accepts."""
+        self._journal.violations.append(Violation(*self._now_here(), what))
+
+    def _now_here(self) -> tuple[float, int, int]:
+        """Return the first fields of each entry of the journal: time, broker and connection."""
+        return self.broker.loop.time(), self.broker.node_id, self.number
 
     def _end(self) -> None:
         """Drop all requests and bytes in transit."""
@@ -278,7 +289,7 @@ class Connection(asyncio.Protocol):
             key = _START.unpack_from(frame)[0]
             admission = authenticator.admit(key, broker.loop.time())
             if admission is Admission.EXPIRED:
-                broker.cluster.remember_expired(broker.node_id, self.number)
+                self._journal.expired_sessions.append(ExpiredSession(*self._now_here()))
                 self.close()
                 return
             if admission is Admission.CLOSE:
@@ -290,7 +301,7 @@ class Connection(asyncio.Protocol):
         if call is not None:
             self._call = call
             if admission is Admission.ILLEGAL:
-                broker.cluster.remember_violation(broker.node_id, self.number, f"{call.api} within an exchange of SASL")
+                self.log_violation(f"{call.api} within an exchange of SASL")
                 call.begin_illegally()
             else:
                 call.begin()
@@ -315,14 +326,16 @@ class Connection(asyncio.Protocol):
         request = codec(f"{handler.name}.request", version).decode(mended, header.offset)
         # the log holds no secret: a test may print it
         logged = message("SaslAuthenticate.request") if key == ApiKey.SASL_AUTHENTICATE else request
-        broker.cluster.remember_request(broker.node_id, self.number, handler.name, header, logged)
+        self._journal.add(Request(*self._now_here(), handler.name, version, header.client_id, logged))
         return Call(self, header, handler, request)
 
     # --- authentication
 
     def log_authentication(self, error: int) -> None:
         """Log how an authentication of this connection ended; `error` is Kafka's code, or 0."""
-        self.broker.cluster.remember_authentication(self.broker.node_id, self.number, self.authenticator, error)
+        by = self.authenticator
+        principal = by.claimed if error else by.principal
+        self._journal.authentications.append(Authentication(*self._now_here(), principal, by.mechanism, by.is_renewal, error))
 
     def tls_up(self, tls: ssl.SSLObject) -> None:
         """Take the name of the client's certificate for the principal, as with `ssl.principal.mapping.rules` for the CN."""
@@ -332,7 +345,7 @@ class Connection(asyncio.Protocol):
 
     def tls_failed(self, reason: str) -> None:
         """Log why TLS failed; the connection is closing."""
-        self.broker.cluster.remember_tls_failure(self.broker.node_id, self.number, reason)
+        self._journal.tls_failures.append(TlsFailure(*self._now_here(), reason))
 
     def _take_raw_token(self, token: bytes) -> None:
         """Answer a token of SASL that follows SaslHandshake 0: tokens have a size and no header. A refusal closes without an answer."""

@@ -7,25 +7,30 @@
    with no partition in their scope is not affected.
 4. A disconnect does not overtake an error rule that was made before it, nor the reverse.
 
-A `Verdict` describes the faults of one request; `call` carries them out.
+A `Verdict` describes the faults of one request; `call` carries them out. `Trouble` has the methods by which tests script them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer.errors import broker_error
+from aioproducer.testing.security.scram_spoils import scram_changes
+from aioproducer.testing.security.tls_stream import TlsSpoil
+from aioproducer.wire.frame import encode_response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
-    from aioproducer.testing.corrupt_responses import Spoil
-    from aioproducer.testing.security.tls_stream import TlsSpoil
+    from aioproducer.interfaces import Buffer
+    from aioproducer.testing.call import Context
+    from aioproducer.testing.connection import Connection
 
-__all__ = ["Faults", "Hang", "Kind", "Rule", "Target", "WHOLE", "Verdict", "When"]
+__all__ = ["WHOLE", "Faults", "Hang", "Kind", "Outgoing", "Rule", "Target", "Trouble", "Verdict", "When"]
 
 When: TypeAlias = Literal["before", "after"]
 Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite", "handler", "tls"]
@@ -33,6 +38,7 @@ Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "thro
 # Kafka answers these errors after it has appended
 _AFTER_APPEND: Final = frozenset({"NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT"})
 # Faults instead of an answer: an error rule that was made before prevents them, and they prevent all later error rules.
+_OTHER_ID: Final = 0x5A5A
 _INSTEAD: Final = frozenset({"disconnect", "spoil"})
 
 
@@ -70,6 +76,24 @@ class Hang:
         self._reached.set()
 
 
+class Outgoing(NamedTuple):
+    """Holds an answer that is ready to be sent, and its connection."""
+
+    connection: Connection
+    key: int
+    version: int
+    correlation_id: int
+    body: Sequence[Buffer]
+
+    def frame(self) -> bytes:
+        """Return the whole answer."""
+        return b"".join(encode_response(self.key, self.version, self.correlation_id, self.body))
+
+    def of_no_request(self) -> bytes:
+        """Return the whole answer with the correlation id of a request that was never made."""
+        return self._replace(correlation_id=self.correlation_id ^ _OTHER_ID).frame()
+
+
 @dataclass(slots=True, eq=False)
 class Rule:
     """One scripted fault. `times` is the number of requests that it still applies to; None: all.
@@ -90,7 +114,7 @@ class Rule:
     leader: int | None = None
     record_errors: Mapping[int, str | None] = field(default_factory=dict)
     when: When = "before"
-    spoil: Spoil | None = None
+    spoil: Callable[[Outgoing], None] | None = None
     seconds: float = 0.0
     hang: Hang | None = None
     rewrite: Callable[[Any], object] | None = None
@@ -215,3 +239,292 @@ class Faults:
             if (covered or not rule.is_scoped) and verdict.apply(rule, covered):
                 rule.use()
         return verdict
+
+
+H = TypeVar("H", bound="Callable[[Any, Context], Any]")
+
+
+class Trouble:
+    """The fault scripting methods of a `FakeCluster`.
+
+    Args:
+        apis: the requests that can be scripted, by Kafka's name.
+        brokers: the current brokers; read at each call.
+    """
+
+    def __init__(self, apis: Container[str], brokers: Container[int]) -> None:
+        self.faults: Faults = Faults()
+        self._apis = apis
+        self._known_brokers = brokers
+
+    def fail(
+        self,
+        api: str,
+        error: str | int | None = None,
+        *,
+        disconnect: When | None = None,
+        times: int | None = 1,
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        message: str | None = None,
+        leader: int | None = None,
+        record_errors: Mapping[int, str | None] | None = None,
+    ) -> None:
+        """Fail the next requests. Rules apply in the order in which they are made.
+
+        Args:
+            api: the request, by Kafka's name.
+            error: Kafka's name or number of an error. The partitions in scope answer it and append nothing, except for
+                REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND, which Kafka answers after it has appended.
+            disconnect: instead of an error, reset the connection "before" the request is executed, or "after".
+            times: number of requests that fail; None: all.
+            broker: only on this broker.
+            topic: only requests about this topic; an error affects only this topic's part of a request.
+            partition: only requests about this partition; an error affects only this partition's part of a request.
+            message: the error's text, for answers that have a field for one.
+            leader: the broker that a Produce answer names as the leader (KIP-951, from version 10 on).
+            record_errors: a Produce answer's wrong records: number in the batch and error text (KIP-467, version 8 on).
+        """
+        if (error is None) == (disconnect is None):
+            raise ValueError("fail takes an error or disconnect='before' or 'after'")
+        if disconnect not in {None, "before", "after"}:
+            raise ValueError(f"disconnect is 'before' or 'after', not {disconnect!r}")
+        if error is None:
+            self._script(api, "disconnect", times, broker, topic, partition, when=disconnect)
+            return
+        rule = self._rule(api, "error", times, broker, topic, partition)
+        rule.message, rule.leader, rule.record_errors = message, leader, record_errors or {}
+        self.faults.add_error(rule, error)
+
+    def delay(
+        self,
+        api: str,
+        seconds: float,
+        *,
+        times: int | None = None,
+        when: When = "before",
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Delay requests "before" they are executed, or delay only their answers ("after"). `times`: None is all."""
+        self._script(api, "delay", times, broker, topic, partition, seconds=seconds, when=when)
+
+    def hang(
+        self,
+        api: str,
+        *,
+        times: int | None = None,
+        when: When = "before",
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> Hang:
+        """Hold requests until `release` of the returned hang, "before" they are executed or "after".
+
+        A lost connection drops its request.
+        """
+        hang = Hang()
+        self._script(api, "hang", times, broker, topic, partition, hang=hang, when=when)
+        return hang
+
+    def throttle(self, api: str, seconds: float, *, times: int | None = 1, broker: int | None = None, topic: str | None = None) -> None:
+        """Set `throttle_time_ms` in answers; as with Kafka since 2.0, the client waits, not the broker."""
+        self._script(api, "throttle", times, broker, topic, seconds=seconds)
+
+    def on(
+        self, api: str, *, keep: bool = True, broker: int | None = None, topic: str | None = None, partition: int | None = None
+    ) -> Callable[[H], H]:
+        """Return a decorator that registers a function, plain or a coroutine, of the request and its `Context` as its handler.
+
+        The handler returns an answer (`context.answer(...)`), `context.PASS` for the usual answer, or `context.DISCONNECT`. An error in the
+        handler resets the connection, and `assert_all_fired` raises it again. A request that the cluster's release does not speak can be
+        scripted too; brokers advertise it from then on.
+
+        Args:
+            api: the request, by Kafka's name.
+            keep: whether the handler answers all requests, or only the next one.
+            broker: only on this broker.
+            topic: only requests about this topic.
+            partition: only requests about this partition.
+        """
+
+        def register(handler: H) -> H:
+            self._script(api, "handler", None if keep else 1, broker, topic, partition, handler=handler)
+            return handler
+
+        return register
+
+    def rewrite(
+        self, api: str, change: Callable[[Any], object], *, times: int | None = 1, broker: int | None = None, topic: str | None = None
+    ) -> None:
+        """Call `change` to edit the decoded answer in place before it is sent."""
+        self._script(api, "rewrite", times, broker, topic, rewrite=change)
+
+    def omit(self, api: str, *, topic: str, partition: int | None = None, times: int | None = 1, broker: int | None = None) -> None:
+        """Leave a partition, or a whole topic, out of answers; the request is executed. For Produce, up to version 12."""
+        self.rewrite(api, lambda answer: _leave_out(answer, topic, partition), times=times, broker=broker, topic=topic)
+
+    # --- corrupt answers
+
+    def truncate(self, api: str, *, keep: int | None = None, times: int | None = 1, broker: int | None = None) -> None:
+        """Send the first `keep` bytes of answers, half of them by default, and close the connection.
+
+        The first 4 bytes are the size, the next 4 the correlation id.
+        """
+
+        def send(answer: Outgoing) -> None:
+            whole = answer.frame()
+            answer.connection.write([whole[: len(whole) // 2 if keep is None else keep]])
+            answer.connection.close()
+
+        self._script(api, "spoil", times, broker, spoil=send)
+
+    def garbage(
+        self, api: str, body: bytes | Callable[[bytes], bytes] | None = None, *, times: int | None = 1, broker: int | None = None
+    ) -> None:
+        """Keep an answer's correlation id and replace its body: by `body`, by `body(valid body)`, or by as many bytes of 0xff."""
+
+        def send(answer: Outgoing) -> None:
+            sound = b"".join(answer.body)
+            other = body(sound) if callable(body) else b"\xff" * len(sound) if body is None else body
+            answer.connection.finish([answer._replace(body=[other]).frame()])
+
+        self._script(api, "spoil", times, broker, spoil=send)
+
+    def raw(self, api: str, data: bytes, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Send these bytes in place of answers, size and all: `b"HTTP/1.1 400 Bad Request"`."""
+        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.finish([data]))
+
+    def wrong_correlation_id(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Give answers the correlation id of a request that was never made."""
+        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.finish([answer.of_no_request()]))
+
+    def unsolicited(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Send one more answer, without a request, after each answer."""
+        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.finish([answer.frame(), answer.of_no_request()]))
+
+    def drop_reply(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Execute requests without ever answering them; later requests of the connection are answered."""
+        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.finish())
+
+    def reorder(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+        """Send an answer after the next answer of its connection."""
+        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.postpone(answer.frame()))
+
+    def segment(self, api: str, size: int = 1, *, times: int | None = None, broker: int | None = None) -> None:
+        """Send answers in pieces of `size` bytes, one piece per event-loop iteration."""
+
+        def send(answer: Outgoing) -> None:
+            whole = answer.frame()
+            answer.connection.trickle(whole[at : at + size] for at in range(0, len(whole), size))
+
+        self._script(api, "spoil", times, broker, spoil=send)
+
+    def gather(self, api: str, count: int, *, broker: int | None = None) -> None:
+        """Hold the next `count` answers of one connection, and send them in one piece."""
+        self._script(api, "spoil", count, broker, spoil=lambda answer: answer.connection.gather(answer.frame(), count))
+
+    # --- TLS and SASL
+
+    def spoil_tls(
+        self,
+        *,
+        hang: bool = False,
+        cut: int | None = None,
+        alert: int | None = None,
+        ignore_close: bool = False,
+        times: int | None = 1,
+        broker: int | None = None,
+    ) -> None:
+        """Spoil the TLS of the next connections. Certificates and versions are changed by `security.change(tls=...)`.
+
+        Args:
+            hang: answer nothing in the handshake.
+            cut: close after so many bytes of the broker's, within the handshake or later.
+            alert: answer the client's first message with this fatal alert, by its number: 40 is handshake_failure, 70 protocol_version.
+            ignore_close: answer neither close_notify nor the end of the client's bytes; the connection stays open.
+            times: number of connections; None: all.
+            broker: only of this broker.
+        """
+        if broker is not None and broker not in self._known_brokers:
+            raise ValueError(f"there is no broker {broker}")
+        if not (hang or ignore_close) and cut is None and alert is None:
+            raise ValueError("spoil_tls takes hang, cut, alert or ignore_close")
+        self.faults.add(Rule("TLS", "tls", times, broker, tls=TlsSpoil(hang, cut, alert, ignore_close)))
+
+    def spoil_scram(
+        self,
+        *,
+        count: int | None = None,
+        nonce: bytes | None = None,
+        first: bytes | Callable[[bytes], bytes] | None = None,
+        final: bytes | Callable[[bytes], bytes] | None = None,
+        times: int | None = None,
+        broker: int | None = None,
+    ) -> None:
+        """Change the server's messages of SCRAM.
+
+            cluster.spoil_scram(count=2**31)
+            cluster.spoil_scram(first=lambda sound: b"m=x," + sound)     # a mandatory extension
+            cluster.spoil_scram(final=b"v=" + base64.b64encode(bytes(32)))  # the signature of a server without the password
+
+        Args:
+            count: in place of the iteration count.
+            nonce: in place of client's and server's nonce.
+            first: in place of the first message, or a function that makes it of the sound one.
+            final: in place of the final message, or a function that makes it of the sound one.
+            times: number of SaslAuthenticate requests that the change looks at, of each mechanism; None: all.
+            broker: only on this broker.
+        """
+        self._script("SaslAuthenticate", "rewrite", times, broker, rewrite=scram_changes(count, nonce, first, final))
+
+    # ---
+
+    def assert_all_fired(self) -> None:
+        """Check that every scripted fault has happened.
+
+        Raises:
+            AssertionError: a counted fault applied to fewer requests than its count, an uncounted fault to none, or a handler raised.
+        """
+        for error in self.faults.broken:
+            raise AssertionError(f"a handler of this test raised {type(error).__name__}") from error
+        unfired = self.faults.unfired()
+        if unfired:
+            raise AssertionError(f"faults that did not happen: {'; '.join(map(str, unfired))}")
+
+    def _script(
+        self,
+        api: str,
+        kind: Kind,
+        times: int | None,
+        broker: int | None,
+        topic: str | None = None,
+        partition: int | None = None,
+        **fields: Any,
+    ) -> None:
+        self.faults.add(replace(self._rule(api, kind, times, broker, topic, partition), **fields))
+
+    def _rule(
+        self, api: str, kind: Kind, times: int | None, broker: int | None, topic: str | None = None, partition: int | None = None
+    ) -> Rule:
+        if api not in self._apis:
+            raise ValueError(f"{api!r} is no request that can be scripted: Produce, Metadata, ... by Kafka's name")
+        if broker is not None and broker not in self._known_brokers:
+            raise ValueError(f"there is no broker {broker}")
+        return Rule(api, kind, times, broker, topic, partition)
+
+
+def _leave_out(answer: Any, topic: str, partition: int | None) -> None:
+    if partition is None:
+        answer.topics = [one for one in answer.topics if one.name != topic]
+        return
+    for one in answer.topics:
+        if one.name == topic:
+            one.partitions = [part for part in one.partitions if _index(part) != partition]
+
+
+def _index(partition: Any) -> int:
+    index: int = partition.partition_index if hasattr(partition, "partition_index") else partition.index
+    return index

@@ -20,12 +20,42 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
-from aioproducer.testing.offsets import Committed, Pending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Committed", "Group", "Groups", "Joined", "Member", "State", "Synced", "Wish"]
+__all__ = ["Committed", "Group", "Groups", "Joined", "Member", "Pending", "State", "Synced", "Wish"]
+
+
+class Committed(NamedTuple):
+    """Holds a group's committed offset of one partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Pending:
+    """Holds a group's offsets of open transactions, which count once those commit (Kafka's OffsetMetadataManager)."""
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, dict[tuple[bytes, int], Committed]] = {}
+
+    def __contains__(self, place: tuple[bytes, int]) -> bool:
+        return any(place in offsets for offsets in self._by_producer.values())
+
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
+        for offsets in self._by_producer.values():
+            yield from offsets
+
+    def add(self, producer_id: int, place: tuple[bytes, int], offset: Committed) -> None:
+        """Add an offset that a producer's transaction will commit."""
+        self._by_producer.setdefault(producer_id, {})[place] = offset
+
+    def take(self, producer_id: int) -> dict[tuple[bytes, int], Committed]:
+        """Remove and return the offsets of a producer's transaction, which has ended."""
+        return self._by_producer.pop(producer_id, {})
+
 
 _SESSION_SECONDS: Final = (6.0, 1800.0)  # Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms
 

@@ -15,11 +15,10 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ProtocolError, broker_error
-from aioproducer.model import TimestampType
-from aioproducer.records.message_set import Message, read_messages
-from aioproducer.records.reader import RecordBatch, read_batches
-from aioproducer.records.record_batch import crc32c
-from aioproducer.testing.batch_rewrite import marker, with_append_time, with_offsets
+from aioproducer.model import Compression, TimestampType
+from aioproducer.records.message_set import LOG_APPEND_TIME, Message, message, read_messages, wrapper
+from aioproducer.records.reader import ControlType, RecordBatch, end_marker, read_batches
+from aioproducer.records.record_batch import TRANSACTIONAL, crc32c, encode_record, header, placed
 from aioproducer.testing.producers import Producers
 
 if TYPE_CHECKING:
@@ -30,9 +29,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Appended", "PartitionLog", "Stamped", "message_set", "only_batch"]
 
+
 _STAMP: Final = struct.Struct(">qii")  # base offset, length, leader epoch
+_ATTRIBUTES: Final = struct.Struct(">h")
+_TIMESTAMP: Final = struct.Struct(">q")
+_CRC: Final = struct.Struct(">I")
+_OFFSET: Final = struct.Struct(">q")
 _MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
 _CRC_END: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+_LOG_APPEND_TIME: Final = 0x08
+_CONTROL: Final = 0x20
 
 
 class Appended(NamedTuple):
@@ -173,7 +181,7 @@ class PartitionLog:
     ) -> None:
         """Append the marker of a transaction's end."""
         base_offset = self.end_offset
-        raw = marker(
+        raw = _marker(
             producer_id,
             epoch,
             is_abort=is_abort,
@@ -202,7 +210,7 @@ class PartitionLog:
         body: Buffer = batch.raw[_MAGIC_AT:]
         max_timestamp = batch.max_timestamp
         if self._stamps_time:
-            body, max_timestamp = with_append_time(batch, now_ms), now_ms
+            body, max_timestamp = _with_append_time(batch, now_ms), now_ms
         stamp = _STAMP.pack(base_offset, batch.length, leader_epoch)
         self._store(_Stored(stamp, body, base_offset, base_offset + batch.count - 1, max_timestamp))
         if batch.producer_id >= 0:
@@ -213,7 +221,7 @@ class PartitionLog:
         for sent, records in checked:
             last_offset = self.end_offset + len(records) - 1
             timestamp = now_ms if self._stamps_time and sent.magic else sent.timestamp_ms
-            raw = with_offsets(sent, records, self.end_offset, now_ms if self._stamps_time else None)
+            raw = _with_offsets(sent, records, self.end_offset, now_ms if self._stamps_time else None)
             self._store(_Stored(bytes(raw[:_MAGIC_AT]), raw[_MAGIC_AT:], self.end_offset, last_offset, timestamp, is_message=True))
 
     def _store(self, stored: _Stored) -> None:
@@ -344,3 +352,55 @@ class PartitionLog:
         if not self._stored:
             return None
         return self.first_since(max(stored.max_timestamp for stored in self._stored))
+
+
+# --- the bytes that a broker writes: offsets, append times, and transaction markers
+# Record batches keep their bytes, except with LogAppendTime. A wrapper of a message set (magic 0 and 1) may be encoded anew.
+
+
+def _marker(
+    producer_id: int, epoch: int, *, is_abort: bool, coordinator_epoch: int, base_offset: int, leader_epoch: int, now_ms: int
+) -> bytes:
+    """Return a whole control batch that ends a transaction (Kafka's MemoryRecords.withEndTransactionMarker)."""
+    key, value = end_marker(ControlType.ABORT if is_abort else ControlType.COMMIT, coordinator_epoch)
+    payload = encode_record(0, 0, key, value, b"\0")
+    attributes = TRANSACTIONAL | _CONTROL
+    head = header(payload, 1, attributes, now_ms, now_ms, (producer_id, epoch))
+    return placed(head, base_offset, leader_epoch) + payload
+
+
+def _with_append_time(batch: RecordBatch, now_ms: int) -> bytearray:
+    """Return a batch from its magic on, with the broker's time and a new CRC (Kafka's DefaultRecordBatch.setMaxTimestamp)."""
+    raw = bytearray(batch.raw)
+    _ATTRIBUTES.pack_into(raw, _CRC_END, batch.attributes | _LOG_APPEND_TIME)
+    _TIMESTAMP.pack_into(raw, _MAX_TIMESTAMP_AT, now_ms)
+    _CRC.pack_into(raw, _CRC_AT, crc32c(memoryview(raw)[_CRC_END:]))
+    del raw[:_MAGIC_AT]
+    return raw
+
+
+def _with_offsets(sent: Message, records: Sequence[Record], base_offset: int, append_time_ms: int | None) -> Buffer:
+    """Return a message with its offset in the log, and with the broker's time if one is given (Kafka's LogValidator)."""
+    last_offset = base_offset + len(records) - 1
+    stamps = append_time_ms is not None and sent.magic > 0
+    if not stamps and _keeps_its_bytes(sent, records):
+        return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
+    timestamp, attributes = (append_time_ms or 0, LOG_APPEND_TIME) if stamps else (sent.timestamp_ms, 0)
+    if sent.compression is Compression.NONE:
+        [record] = records
+        return message(sent.magic, last_offset, timestamp, record.key, record.value, attributes)
+    first = 0 if sent.magic else base_offset
+    inner = b"".join(
+        message(sent.magic, first + number, record.timestamp_ms, record.key, record.value) for number, record in enumerate(records)
+    )
+    return wrapper(sent.magic, sent.compression, inner, last_offset, timestamp, attributes=attributes)
+
+
+def _keeps_its_bytes(sent: Message, records: Sequence[Record]) -> bool:
+    """Return whether only the message's own offset depends on its place in the log.
+
+    A wrapper of magic 1 has relative offsets; it keeps its bytes if they have no gaps.
+    """
+    if sent.compression is Compression.NONE:
+        return True
+    return sent.magic > 0 and [record.offset - records[0].offset for record in records] == list(range(len(records)))

@@ -6,9 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
-from aioproducer.testing.groups import Joined, Synced, Wish
+from aioproducer.testing.groups import Committed, Joined, Synced, Wish
 from aioproducer.testing.handlers.handler import NO_ID, answers, code_of, committed, coordinated, find, targets
-from aioproducer.testing.offsets import Committed
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.faults import WHOLE, Target
-from aioproducer.testing.offsets import Committed
+from aioproducer.testing.groups import Committed
 from aioproducer.wire.api import NAMES, ApiKey
 from aioproducer.wire.schema import message
 
