@@ -209,7 +209,7 @@ _HOMES = {
     "Delivery": "engine.chosen_build",
     "FailedRecord": "failed_record",
     "FailureRateCircuitBreaker": "core.circuit_breaker",
-    "Distribution": "metrics.sensors",
+    "Distribution": "metrics.registry",
     "FlushSummary": "model",
     "FromThread": "engine.append.thread_bridge",
     "Header": "model",
