@@ -67,7 +67,7 @@ print(aioproducer.__file__, info, sep="\\n")
 assert info.build == build and info.reason == info.columns_reason and all(part in info.reason for part in reason)
 """
 KERBEROS = ROOT / ".nox" / "kerberos"
-KERBEROS_TESTS = ("tests/testing/test_kdc.py", "tests/integration/test_kerberos_real.py")
+KERBEROS_TESTS = ("tests/integration/test_kerberos_real.py",)
 # CI counts a skip as a failure: there `kerberos` runs these tests, as gssapi is in no extra that the shared environment has.
 ELSEWHERE = ("-m", "not kerberos") if os.environ.get("CI") else ()
 LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP": "eager"}, "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"}}
@@ -379,7 +379,7 @@ def need_java(session: nox.Session) -> None:
     package = ModuleType("aioproducer")  # its front door needs what is not installed yet; `jars` does not
     package.__path__ = [str(ROOT / "aioproducer")]
     sys.modules.setdefault("aioproducer", package)
-    from aioproducer.jars import JavaMissing, java
+    from aioproducer.testing.jars import JavaMissing, java
 
     try:
         session.log(f"Java: {java()}")

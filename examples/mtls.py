@@ -11,8 +11,7 @@ import pathlib
 import tempfile
 
 from aioproducer import Producer
-from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls
-from aioproducer.testing.certificates import CertificateAuthority
+from aioproducer.testing import CertificateAuthority, FakeCluster, ListenerSecurity, ListenerTls
 
 
 async def main() -> None:

@@ -12,8 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, cast
 
 from aioproducer import Producer
-from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls
-from aioproducer.testing.certificates import CertificateAuthority
+from aioproducer.testing import CertificateAuthority, FakeCluster, ListenerSecurity, ListenerTls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

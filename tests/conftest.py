@@ -27,9 +27,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.testing.kafka_admin import DelegationToken
-    from aioproducer.testing.kafka_thread import ServerThread
-    from aioproducer.testing.token_server import TokenServer
+    from tests.support.kafka_cluster import ClusterThread
+    from tests.support.kafka_security import DelegationToken, SecuredServerThread
+    from tests.support.token_server import TokenServer
 
 NEED_CONFLUENT = (
     "integration/test_chaos.py",
@@ -153,26 +153,45 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 @pytest.fixture(scope="session")
+def _kafka_cluster_of_the_session() -> Iterator[ClusterThread]:
+    from without_java import skipped_without_java
+
+    from tests.support.kafka_cluster import ClusterThread
+
+    thread = ClusterThread()
+    with skipped_without_java():
+        thread.open()
+    yield thread
+    thread.close()
+
+
+@pytest.fixture
+def kafka_cluster(_kafka_cluster_of_the_session: ClusterThread) -> Iterator[ClusterThread]:
+    """Three real nodes behind proxies. Killed, paused or cut nodes are repaired before the next test."""
+    yield _kafka_cluster_of_the_session
+    _kafka_cluster_of_the_session.restore()
+
+
+@pytest.fixture(scope="session")
 def token_endpoint() -> Iterator[TokenServer]:
     """A token endpoint whose tokens `secure_server` takes: its clients are that server's users, with their passwords as secrets."""
     from secured import SECURITY
 
-    from aioproducer.testing import TokenServer
+    from tests.support.token_server import TokenServer
 
     with TokenServer(SECURITY.users) as endpoint:
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def secure_server(token_endpoint: TokenServer) -> Iterator[ServerThread]:
+def secure_server(token_endpoint: TokenServer) -> Iterator[SecuredServerThread]:
     """A real broker with every listener (secured.py), for the whole session. Skipped without Java; in CI that is a failure."""
     from secured import SECURITY
     from without_java import skipped_without_java
 
-    from aioproducer.testing.kafka_security import OidcValidator
-    from aioproducer.testing.kafka_thread import ServerThread
+    from tests.support.kafka_security import OidcValidator, SecuredServerThread
 
-    server = ServerThread(security=dataclasses.replace(SECURITY, oidc=OidcValidator(token_endpoint.jwks_url)))
+    server = SecuredServerThread(dataclasses.replace(SECURITY, oidc=OidcValidator(token_endpoint.jwks_url)))
     with skipped_without_java():
         server.open()
     yield server
@@ -180,6 +199,6 @@ def secure_server(token_endpoint: TokenServer) -> Iterator[ServerThread]:
 
 
 @pytest.fixture(scope="session")
-def delegation_token(secure_server: ServerThread) -> DelegationToken:
+def delegation_token(secure_server: SecuredServerThread) -> DelegationToken:
     """A delegation token of alice."""
     return secure_server.administrate(lambda admin: admin.create_token("alice"))

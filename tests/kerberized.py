@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from aioproducer.testing.kdc import Kdc
+from tests.support.kdc import Kdc
 
 __all__ = ["NEEDS_KDC", "NEEDS_KERBEROS"]
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from aiokafka.abc import AbstractTokenProvider
 
 from aioproducer.testing import unsecured_token
-from aioproducer.testing.kafka_security import LISTENERS, KafkaSecurity
+from tests.support.kafka_security import LISTENERS, KafkaSecurity
 
 if TYPE_CHECKING:
-    from aioproducer.testing.kafka_admin import DelegationToken
-    from aioproducer.testing.kafka_security import Listener
-    from aioproducer.testing.kafka_thread import ServerThread
+    from tests.support.kafka_security import DelegationToken, Listener, SecuredServerThread
 
 __all__ = [
     "JAVA_WAYS",
@@ -71,7 +69,7 @@ class Way:
         """The same way for peers, which have no delegation tokens: over SCRAM."""
         return Way(self.listener, self.mechanism, user=self.user)
 
-    def ours(self, server: ServerThread, token: DelegationToken | None = None) -> dict[str, Any]:
+    def ours(self, server: SecuredServerThread, token: DelegationToken | None = None) -> dict[str, Any]:
         """Our options."""
         options: dict[str, Any] = {"bootstrap_servers": server.address(self.listener)}
         if self.protocol != "PLAINTEXT":
@@ -90,7 +88,7 @@ class Way:
             options |= {"sasl_mechanism": self.mechanism, "sasl_username": self.user, "sasl_password": self.password}
         return options
 
-    def aiokafka(self, server: ServerThread) -> dict[str, Any]:
+    def aiokafka(self, server: SecuredServerThread) -> dict[str, Any]:
         options: dict[str, Any] = {"bootstrap_servers": server.address(self.listener), "security_protocol": self.protocol}
         if self.protocol.endswith("SSL"):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -104,7 +102,7 @@ class Way:
             options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": self.user, "sasl_plain_password": self.password}
         return options
 
-    def confluent(self, server: ServerThread) -> dict[str, Any]:
+    def confluent(self, server: SecuredServerThread) -> dict[str, Any]:
         options: dict[str, Any] = {"bootstrap.servers": server.address(self.listener), "security.protocol": self.protocol}
         if self.protocol.endswith("SSL"):
             options["ssl.ca.location"] = str(server.certificates.ca)
@@ -165,14 +163,14 @@ def java_properties(options: dict[str, Any]) -> dict[str, str]:
     return made
 
 
-async def write_by_aiokafka(server: ServerThread, way: Way, topic: str, values: list[bytes]) -> None:
+async def write_by_aiokafka(server: SecuredServerThread, way: Way, topic: str, values: list[bytes]) -> None:
     from aiokafka import AIOKafkaProducer
 
     async with AIOKafkaProducer(**way.aiokafka(server)) as producer:
         await asyncio.gather(*[await producer.send(topic, value) for value in values])
 
 
-def write_by_confluent(server: ServerThread, way: Way, topic: str, values: list[bytes]) -> None:
+def write_by_confluent(server: SecuredServerThread, way: Way, topic: str, values: list[bytes]) -> None:
     from confluent_kafka import Producer
 
     failures: list[Any] = []
@@ -183,13 +181,13 @@ def write_by_confluent(server: ServerThread, way: Way, topic: str, values: list[
     assert failures == []
 
 
-def read_by_aiokafka(server: ServerThread, way: Way, topic: str, count: int) -> list[bytes]:
+def read_by_aiokafka(server: SecuredServerThread, way: Way, topic: str, count: int) -> list[bytes]:
     """Return the first `count` committed values of partition 0. On asyncio's loop: on uvloop, closing TLS sometimes takes it 30 s."""
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(_read_by_aiokafka(server, way, topic, count))
 
 
-async def _read_by_aiokafka(server: ServerThread, way: Way, topic: str, count: int) -> list[bytes]:
+async def _read_by_aiokafka(server: SecuredServerThread, way: Way, topic: str, count: int) -> list[bytes]:
     from aiokafka import AIOKafkaConsumer
 
     consumer = AIOKafkaConsumer(
@@ -215,7 +213,7 @@ async def values_of(consumer: Any, topic: str, count: int) -> list[bytes]:
     return seen
 
 
-def read_by_confluent(server: ServerThread, way: Way, topic: str, count: int) -> list[bytes]:
+def read_by_confluent(server: SecuredServerThread, way: Way, topic: str, count: int) -> list[bytes]:
     """Return the first `count` committed values of partition 0."""
     from confluent_kafka import Consumer, TopicPartition
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from without_java import skipped_without_java
 
-from aioproducer.jars import java
+from aioproducer.testing.jars import java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

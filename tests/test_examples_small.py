@@ -20,7 +20,7 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer import jars
 from aioproducer.errors import ConfigError, KafkaError
+from aioproducer.testing import jars
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,10 +19,11 @@ from whole import jumping
 from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerConfig, TransactionError
 from aioproducer.config.secret import Secret
 from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, CredentialsRefused, TokenUnavailable
-from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens, TokenServer
+from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens
 from aioproducer.testing.certificates import CertificateAuthority
-from aioproducer.testing.security.kerberos import ScriptedGssapi
 from aioproducer.wire.schema import message
+from tests.support.kerberos import ScriptedGssapi
+from tests.support.token_server import TokenServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.jars import JavaMissing
+from aioproducer.testing.jars import JavaMissing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -560,7 +560,7 @@ def say_unknown(name: Any, table: Mapping[str, Option], *, dotted: bool) -> str:
 _log = logging.getLogger(__name__)
 
 _OURS: Final = "AIOPRODUCER_"
-# Variables of the package that are no options: two choose its build, one the folder of fetched files (aioproducer/jars.py).
+# Variables of the package that are no options: two choose its build, one the folder of fetched files (aioproducer/testing/testing/jars.py).
 _NO_OPTIONS: Final = frozenset({"PURE", "REQUIRE_EXT", "CACHE"})
 
 

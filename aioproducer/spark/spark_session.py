@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from aioproducer import jars
+from aioproducer.testing import jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

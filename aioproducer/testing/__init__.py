@@ -1,49 +1,38 @@
-"""Tools for tests of code that uses this package: a fake Kafka cluster, and real ones.
+"""Tools for tests of code that uses this package: a fake Kafka cluster, a real node, certificates.
 
-`FakeCluster` needs nothing but this package; `KafkaServer` and `KafkaCluster` need Java. Each is imported at
-its first use, as pytest imports this package with its plugin.
+`FakeCluster` needs nothing but this package, `KafkaServer` needs Java, `CertificateAuthority` the extra `crypto`. Each is imported at its
+first use, as pytest imports this package with its plugin.
 """
 
 import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from aioproducer.testing.certificates import CertificateAuthority
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.jumping import run_jumping
-    from aioproducer.testing.kafka_cluster import KafkaCluster
-    from aioproducer.testing.kafka_security import KafkaSecurity, OidcValidator
     from aioproducer.testing.kafka_server import KafkaServer
-    from aioproducer.testing.proxy import FaultProxy
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
     from aioproducer.testing.security.oauthbearer import ListenerTokens, unsecured_token
-    from aioproducer.testing.token_server import TokenServer
 
 __all__ = [
+    "CertificateAuthority",
     "FakeCluster",
-    "FaultProxy",
-    "KafkaCluster",
-    "KafkaSecurity",
     "KafkaServer",
     "ListenerSecurity",
     "ListenerTls",
     "ListenerTokens",
-    "OidcValidator",
-    "TokenServer",
     "run_jumping",
     "unsecured_token",
 ]
 
 _HOMES = {
+    "CertificateAuthority": "certificates",
     "FakeCluster": "cluster",
-    "FaultProxy": "proxy",
-    "KafkaCluster": "kafka_cluster",
-    "KafkaSecurity": "kafka_security",
     "KafkaServer": "kafka_server",
     "ListenerSecurity": "security.listener",
     "ListenerTls": "security.listener",
     "ListenerTokens": "security.oauthbearer",
-    "OidcValidator": "kafka_security",
-    "TokenServer": "token_server",
     "run_jumping": "jumping",
     "unsecured_token": "security.oauthbearer",
 }

@@ -8,21 +8,34 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import os
+import shutil
 import signal
-from collections.abc import Mapping, Sequence
+import socket
+import sys
+import tempfile
+import threading
+import uuid
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
-from aioproducer import jars
-from aioproducer.errors import TransportError
+from aioproducer.errors import KafkaError, TransportError
+from aioproducer.testing import jars
 from aioproducer.testing.client import WireClient
-from aioproducer.testing.kafka_admin import SecurityAdmin, run_tool
-from aioproducer.testing.kafka_node import HOST, KafkaNode, KafkaServerFailed, PortTakenError, Tools, fetched, free_ports, new_cluster_id
-from aioproducer.testing.kafka_security import ADVERTISED_HOST, LISTENERS, KafkaSecurity, Listener, ServerCertificates
+from aioproducer.testing.thread import LoopThread
 
-__all__ = ["ATTEMPTS", "SMALL", "KafkaServer", "KafkaServerFailed", "until_alive"]
+__all__ = ["KafkaServer", "KafkaServerFailed", "ServerThread"]
+
+# One node of a real Kafka: its folder, Java process and log. `KafkaServer` runs one, `KafkaCluster` several.
+#
+# 1. The node never outlives this process, not even if this process is killed: see `_GUARD`. A keyboard's Ctrl-C does not reach the node.
+# 2. Its folder remains until `remove`, so that a stopped or killed node can start again with the data that it had written.
+
 
 ATTEMPTS: Final = 3  # each with new ports
 _NODE: Final = 1
@@ -42,19 +55,298 @@ SMALL: Final[Mapping[str, object]] = {
     "num.network.threads": 2,
     "num.io.threads": 2,
 }
+HOST: Final = "127.0.0.1"
+_REAP_SECONDS: Final = 10.0
+_LAST_LINES: Final = 25
+_PORT_TAKEN: Final = "Address already in use"
+
+# Runs before Java, in the process that becomes Java. Linux sends SIGKILL to the child when its parent (the thread that started it) ends.
+# On other systems a grandchild waits for the end of a pipe that only the parent holds open.
+# It then kills Java, if Java is still its parent.
+_GUARD: Final = """
+import os, signal, sys
+parent, how, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+if how == "prctl":
+    import ctypes
+    if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0):
+        sys.exit("prctl: " + os.strerror(ctypes.get_errno()))
+else:
+    java = os.getpid()
+    if os.fork() == 0:
+        os.closerange(1, 256)
+        while os.read(0, 1): pass
+        if os.getppid() == java: os.kill(java, signal.SIGKILL)
+        os._exit(0)
+if os.getppid() != parent:
+    sys.exit("the parent is gone")
+os.execv(command[0], command)
+"""
+
+_LOG_CONFIG: Final = {
+    "log4j2.properties": """\
+rootLogger.level = WARN
+rootLogger.appenderRefs = console
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+""",
+    "log4j.properties": """\
+log4j.rootLogger=WARN, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
+""",
+}
+
+
+class KafkaServerFailed(KafkaError):
+    """A node did not start, or is not running; the text contains the last lines of its log."""
+
+
+class PortTakenError(Exception):
+    """Another process bound a port after `free_ports` chose it and before the node bound it."""
+
+
+class Tools(NamedTuple):
+    """Holds the paths that run a node: Java, and the folder of Kafka's jars."""
+
+    java: Path
+    library: Path
+
+
+class KafkaNode:
+    """Holds a node's folder and process.
+
+    Args:
+        version: the Kafka version.
+        heap: the size of Java's heap, in Java's notation.
+        jvm_options: added to Java's command line.
+    """
+
+    def __init__(self, version: str, *, heap: str, jvm_options: Sequence[str] = ()) -> None:
+        self.version = version
+        self._heap = heap
+        self._jvm_options = tuple(jvm_options)
+        self.folder: Path | None = None
+        self._process: Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the process id.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
+        return self.running().pid
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the process exists; a paused one does."""
+        return self._process is not None and self._process.returncode is None
+
+    def running(self) -> Process:
+        """Return the node's process.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
+        if self._process is None or self._process.returncode is not None:
+            raise KafkaServerFailed("it is not running" + ("" if self.folder is None else f"\n{self.log_tail()}"))
+        return self._process
+
+    def make_folder(self) -> Path:
+        """Return the node's folder; create it first if there is none."""
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="aioproducer-kafka-"))
+            for name, text in _LOG_CONFIG.items():
+                (self.folder / name).write_text(text, encoding="utf-8")
+        return self.folder
+
+    async def format(
+        self,
+        tools: Tools,
+        cluster_id: str,
+        settings: Mapping[str, object],
+        features: Mapping[str, int] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """Format the node's folder: once is enough, as no file there depends on ports. `arguments` are added to the tool's.
+
+        Raises:
+            KafkaServerFailed: Kafka's tool failed.
+        """
+        self.configure(settings)
+        wanted = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
+        await self._spawn(tools, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties", *wanted, *arguments)
+        assert self._process is not None
+        if await self._process.wait():
+            raise KafkaServerFailed(f"Kafka {self.version} could not prepare its folder\n{self.log_tail()}")
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Write the node's `server.properties`."""
+        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        (self.make_folder() / "server.properties").write_text("".join(lines), encoding="utf-8")
+
+    async def launch(self, tools: Tools, is_ready: Callable[[], Awaitable[None]]) -> None:
+        """Start the node's process, and return when `is_ready` does.
+
+        Raises:
+            PortTakenError: another process has one of its ports.
+            KafkaServerFailed: its process ended.
+        """
+        # the log must hold the lines of this attempt alone
+        (self.make_folder() / "server.log").unlink(missing_ok=True)
+        await self._spawn(tools, "kafka.Kafka", "server.properties")
+        process = self._process
+        assert process is not None
+        ended = asyncio.ensure_future(process.wait())  # the process may have ended by now
+        ready = asyncio.ensure_future(is_ready())
+        try:
+            await asyncio.wait((ended, ready), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            ready.cancel()
+        if ended.done() and not ended.cancelled():
+            if _PORT_TAKEN in self.log_tail(1000):
+                raise PortTakenError
+            raise KafkaServerFailed(f"Kafka {self.version} ended with status {process.returncode}\n{self.log_tail()}")
+        ready.result()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the process a signal.
+
+        Raises:
+            KafkaServerFailed: the node does not run.
+        """
+        self.running().send_signal(number)
+
+    async def end(self) -> None:
+        """Kill the process; safe at any time.
+
+        Cancellation: the process is killed all the same; only the wait for its end is cut short.
+        """
+        process, self._process = self._process, None
+        if process is not None:
+            await _end(process)
+
+    def remove(self) -> None:
+        """Remove the node's folder."""
+        folder, self.folder = self.folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def log_tail(self, lines: int = _LAST_LINES) -> str:
+        """Return the last lines of the log of the node, or of the tools that formatted its folder."""
+        if self.folder is None:
+            return "(it has no log: it was not started)"
+        log = self.folder / "server.log"
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:]) or "(its log is empty)"
+
+    async def _spawn(self, tools: Tools, main: str, *arguments: str) -> None:
+        assert self.folder is not None
+        logging = (
+            "-Dlog4j.configuration=file:log4j.properties"
+            if self.version.startswith("3.")
+            else "-Dlog4j2.configurationFile=log4j2.properties"
+        )
+        # A short start matters more than speed after minutes: use a serial collector, and the first compiler only.
+        options = [
+            f"-Xms{self._heap}",
+            f"-Xmx{self._heap}",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+            logging,
+            *self._jvm_options,
+        ]
+        command = [str(tools.java), *options, "-cp", f"{tools.library}/*", main, *arguments]
+        how = _guard_kind()
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *guarded(command),
+                stdin=asyncio.subprocess.PIPE if how == "pipe" else asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+
+async def fetched(version: str) -> Tools:
+    """Return Java and the folder of jars; a thread finds or downloads them, as both take time.
+
+    Raises:
+        KafkaServerFailed: the system is no POSIX.
+        JavaMissing: there is no Java, or its version is too old.
+        JarsUnavailable: the download of the jars failed.
+
+    Cancellation: it ends the download.
+    """
+    if sys.platform == "win32":
+        raise KafkaServerFailed("a real Kafka needs a POSIX system; on Windows run it under WSL")
+    stop = threading.Event()
+
+    def both() -> Tools:
+        return Tools(jars.java(), jars.kafka(version, stop=stop))
+
+    try:
+        return await asyncio.to_thread(both)
+    finally:
+        stop.set()
+
+
+def free_ports(count: int = 2) -> tuple[int, ...]:
+    """Return `count` loopback ports on which no process listens at this moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return tuple(one.getsockname()[1] for one in sockets)
+
+
+def guarded(command: Sequence[str]) -> list[str]:
+    """Return the command that runs `command` in a process which does not outlive the thread that starts it, or this process."""
+    return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), _guard_kind(), *command]
+
+
+def new_cluster_id() -> str:
+    """Return a random cluster id in the format of Kafka's tools."""
+    while True:
+        name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Kafka's tools would parse a leading hyphen as an option
+        if not name.startswith("-"):
+            return name
+
+
+def _guard_kind() -> str:
+    return "prctl" if sys.platform == "linux" else "pipe"
+
+
+async def _end(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(_REAP_SECONDS):
+            await process.wait()
+    except TimeoutError as error:
+        raise KafkaServerFailed(f"process {process.pid} was killed, and had not ended after {_REAP_SECONDS} s") from error
 
 
 class KafkaServer:
     """Runs one Kafka node in a process of its own: `async with KafkaServer() as kafka: ...`.
 
     Args:
-        version: the Kafka version, such as "4.3.1", or "3.9.2" for old message formats; `aioproducer.jars` downloads its jars once.
+        version: the Kafka version, such as "4.3.1", or "3.9.2" for old message formats; `aioproducer.testing.jars` downloads its jars once.
         properties: added to `server.properties`, in place of the defaults there.
         features: initial feature levels, such as {"transaction.version": 1}; the others are the release's defaults.
         heap: the size of Java's heap, in Java's notation.
         jvm_options: added to Java's command line.
         start_timeout: seconds for starting, without the download of jars.
-        security: TLS, SASL, users and ACLs (see `KafkaSecurity`); None: the listener PLAINTEXT alone.
 
     Attributes:
         bootstrap_servers: the address for clients, "127.0.0.1:port".
@@ -70,18 +362,15 @@ class KafkaServer:
         heap: str = "256m",
         jvm_options: Sequence[str] = (),
         start_timeout: float = 60.0,
-        security: KafkaSecurity | None = None,
     ) -> None:
         self._version = version
         self._properties = dict(properties or {})
         self._features = dict(features or {})
         self._start_timeout = start_timeout
         self._cluster_id = new_cluster_id()
-        self._node = KafkaNode(version, heap=heap, jvm_options=[*jvm_options, *([] if security is None else security.jvm_options())])
-        self._security = security
-        self._certificates: ServerCertificates | None = None
-        self._admin = SecurityAdmin(self, {} if security is None else security.users)
-        self._ports: dict[str, int] = dict.fromkeys((*self._listeners, _CONTROLLER), 0)
+        self._node = KafkaNode(version, heap=heap, jvm_options=jvm_options)
+        self._listeners: Mapping[str, str] = {"PLAINTEXT": "PLAINTEXT"}  # the security protocol of each
+        self._ports = {"PLAINTEXT": 0}
 
     def __repr__(self) -> str:
         state = f"{self.bootstrap_servers}, pid {self.pid}" if self.is_running else "not running"
@@ -89,34 +378,8 @@ class KafkaServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the address for clients, "127.0.0.1:port": that of the listener PLAINTEXT."""
-        return self.address("PLAINTEXT")
-
-    def address(self, listener: Listener = "PLAINTEXT") -> str:
-        """Return a listener's address: "127.0.0.1:port" of PLAINTEXT, "localhost:port" of the others, which `security` adds.
-
-        Raises:
-            ValueError: there is no such listener.
-        """
-        if listener not in self._listeners:
-            raise ValueError(f"there is no listener {listener}; there are {', '.join(self._listeners)}")
-        return f"{_advertised(listener)}:{self._ports[listener]}"
-
-    @property
-    def certificates(self) -> ServerCertificates:
-        """Return the certificates of the node and its users.
-
-        Raises:
-            KafkaServerFailed: it was not started, or has no `security`.
-        """
-        if self._certificates is None:
-            raise KafkaServerFailed("there are no certificates: it was not started, or without security=")
-        return self._certificates
-
-    @property
-    def admin(self) -> SecurityAdmin:
-        """Return what changes users, tokens and ACLs while the node runs."""
-        return self._admin
+        """Return the address for clients, "127.0.0.1:port"."""
+        return f"{HOST}:{self._ports['PLAINTEXT']}"
 
     @property
     def pid(self) -> int:
@@ -139,7 +402,6 @@ class KafkaServer:
             KafkaServerFailed: the node ended, or was not ready within `start_timeout`.
             JavaMissing: there is no Java, or its version is too old.
             JarsUnavailable: the download of the jars failed.
-            ModuleNotFoundError: `security` needs the extra `crypto`.
 
         Cancellation: no process or folder remains. The server can be started again.
         """
@@ -149,18 +411,14 @@ class KafkaServer:
         try:
             async with asyncio.timeout(self._start_timeout):
                 self._choose_ports()
-                arguments: Sequence[str] = ()
-                if self._security is not None:
-                    self._certificates = ServerCertificates.make(self._node.make_folder(), self._security)
-                    arguments = self._security.format_arguments()
-                await self._node.format(tools, self._cluster_id, self._settings(), self._features, arguments)
+                await self._format(tools)
                 await self._launch(tools)
-        except TimeoutError as error:
-            failure = KafkaServerFailed(f"Kafka {self._version} was not ready within {self._start_timeout} s\n{self.log_tail()}")
+        # the process and the folder go, whatever ends the start, a cancellation too
+        except BaseException as error:
+            tail = self.log_tail()
             await self.stop()
-            raise failure from error
-        except BaseException:
-            await self.stop()
+            if isinstance(error, TimeoutError):
+                raise KafkaServerFailed(f"Kafka {self._version} was not ready within {self._start_timeout} s\n{tail}") from error
             raise
 
     async def stop(self) -> None:
@@ -171,7 +429,6 @@ class KafkaServer:
         try:
             await self._node.end()
         finally:
-            self._certificates = None
             self._node.remove()
 
     async def __aenter__(self) -> Self:
@@ -227,35 +484,12 @@ class KafkaServer:
         async with WireClient(self.bootstrap_servers, timeout=30.0) as client:
             return await client.end_offsets(topic)
 
-    async def set_feature(self, name: str, level: int) -> None:
-        """Change the level of a feature, as `kafka-features.sh upgrade` does.
-
-        Raises:
-            KafkaServerFailed: Kafka's tool failed, or took longer than `start_timeout`.
-
-        Cancellation: the level may or may not have changed.
-        """
-        await self.run_tool(
-            "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", self.address(), "upgrade", "--feature", f"{name}={level}"
-        )
-
-    async def run_tool(self, main: str, *arguments: str) -> str:
-        """Run a class of Kafka's tools, such as "org.apache.kafka.tools.GetOffsetShell", and return what it printed.
-
-        Raises:
-            KafkaServerFailed: the tool failed, with what it printed, or took longer than `start_timeout`.
-
-        Cancellation: the tool's process is killed; what it asked of the node may or may not have been done.
-        """
-        return await run_tool(await fetched(self._version), main, *arguments, timeout=self._start_timeout)
-
-    def file(self, name: str) -> Path:
-        """Return a path in the node's folder, which `stop` removes: for files of tools and clients."""
-        return self._node.make_folder() / name
-
     def log_tail(self, lines: int = 25) -> str:
         """Return the last lines of the log of the node, or of the tools that formatted its folder."""
         return self._node.log_tail(lines)
+
+    async def _format(self, tools: Tools, *arguments: str) -> None:
+        await self._node.format(tools, self._cluster_id, self._settings(), self._features, arguments)
 
     async def _launch(self, tools: Tools) -> None:
         for attempt in range(1, ATTEMPTS + 1):
@@ -269,22 +503,19 @@ class KafkaServer:
             else:
                 return
 
-    @property
-    def _listeners(self) -> Sequence[Listener]:
-        return ("PLAINTEXT",) if self._security is None else self._security.listeners
-
     def _choose_ports(self) -> None:
-        self._ports = dict(zip(self._ports, free_ports(len(self._ports)), strict=True))
+        names = (*self._listeners, _CONTROLLER)
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
 
     def _settings(self) -> dict[str, object]:
-        protocols = {_CONTROLLER: "PLAINTEXT"} | {name: LISTENERS[name] for name in self._listeners}
+        protocols = {_CONTROLLER: "PLAINTEXT", **self._listeners}
         return {
             "process.roles": "broker,controller",
             "node.id": _NODE,
             "controller.quorum.voters": f"{_NODE}@{HOST}:{self._ports[_CONTROLLER]}",
             "controller.listener.names": _CONTROLLER,
             "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in self._ports.items()),
-            "advertised.listeners": ",".join(f"{name}://{self.address(name)}" for name in self._listeners),
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": f"{self._node.make_folder()}/data",
@@ -295,14 +526,8 @@ class KafkaServer:
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             **SMALL,
-            **({} if self._security is None else self._security.settings(self.certificates)),
             **self._properties,
         }
-
-
-def _advertised(listener: str) -> str:
-    # PLAINTEXT by number, as without security; by a name where certificates are checked
-    return HOST if listener == "PLAINTEXT" else ADVERTISED_HOST
 
 
 async def until_alive(bootstrap_servers: str, cluster_id: str, ports: Sequence[int]) -> None:
@@ -314,3 +539,28 @@ async def until_alive(bootstrap_servers: str, cluster_id: str, ports: Sequence[i
                 if answer.cluster_id == cluster_id and set(ports) <= {broker.port for broker in answer.brokers}:
                     return
         await asyncio.sleep(_POLL_SECONDS)
+
+
+class ServerThread(LoopThread[KafkaServer]):
+    """A `KafkaServer` in a thread of its own, with methods that block until they are done: the fixture `kafka_server`.
+
+    Args:
+        version: the Kafka version.
+        make: makes the server; None: a plain one of this version.
+    """
+
+    def __init__(self, version: str = jars.KAFKA_VERSION, *, make: Callable[[], KafkaServer] | None = None) -> None:
+        super().__init__(make or (lambda: KafkaServer(version)))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return the address for clients, "127.0.0.1:port"."""
+        return self.call(lambda server: server.bootstrap_servers)
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+        """Create a topic as `KafkaServer.create_topic` does."""
+        self.call(lambda server: server.create_topic(name, partitions, config))
+
+    def end_offsets(self, topic: str) -> list[int]:
+        """Return offsets as `KafkaServer.end_offsets` does."""
+        return self.call(lambda server: server.end_offsets(topic))

@@ -2,7 +2,6 @@
 
     fake_cluster          a FakeCluster of one broker, for one test, asynchronous or plain
     kafka_server          a real node, for the session
-    kafka_cluster         three real nodes behind proxies, started for the session and repaired before each test
 
 pytest loads the plugin in every run: until a test uses a fixture, the plugin imports only the standard library and pytest. An
 asynchronous fixture runs in the loop of its test, from pytest-asyncio (strict or auto) or from anyio's plugin.
@@ -18,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from aioproducer.testing.cluster import FakeCluster
-    from aioproducer.testing.kafka_thread import ClusterThread, ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
     from aioproducer.testing.thread import FakeClusterThread
 
-__all__ = ["fake_cluster", "kafka_cluster", "kafka_server", "pytest_configure"]
+__all__ = ["fake_cluster", "kafka_server", "pytest_configure"]
 
 # The scopes of pytest-asyncio's loops. A fixture is in one of them, which is chosen where the fixture is made.
 _LOOP_SCOPES: Final = ("function", "class", "module", "package", "session")
@@ -112,39 +111,13 @@ async def _fake_cluster() -> AsyncIterator[FakeCluster]:
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[ServerThread]:
     """Yield a real Kafka node for the whole session, in a thread with a loop of its own. Skips without Java; in CI it fails."""
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.jars import JavaMissing
+    from aioproducer.testing.kafka_server import ServerThread
 
-    yield from _held_open(ServerThread)
-
-
-@pytest.fixture(scope="session")
-def _kafka_cluster_of_the_session() -> Iterator[ClusterThread]:
-    from aioproducer.testing.kafka_thread import ClusterThread
-
-    yield from _held_open(ClusterThread)
-
-
-@pytest.fixture
-def kafka_cluster(_kafka_cluster_of_the_session: ClusterThread) -> Iterator[ClusterThread]:
-    """Yield three real nodes behind proxies. Without Java as `kafka_server`.
-
-    Killed, paused or cut nodes are repaired before the next test.
-    """
-    yield _kafka_cluster_of_the_session
-    _kafka_cluster_of_the_session.restore()
-
-
-def _held_open(make: Callable[[], Any]) -> Iterator[Any]:
-    from aioproducer.jars import JavaMissing
-
-    thread = make()
+    thread = ServerThread()
     try:
         thread.open()
     except JavaMissing as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    try:
-        yield thread
-    finally:
-        thread.close()
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+    yield thread
+    thread.close()

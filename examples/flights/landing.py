@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aioproducer import jars
+from aioproducer.testing import jars
 
 from .source import MEASURES, STRINGS, Totals
 

@@ -22,7 +22,7 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 _numbers = itertools.count()
 

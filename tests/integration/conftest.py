@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer import jars
+from aioproducer.testing import jars
 
 
 @pytest.fixture(scope="session")

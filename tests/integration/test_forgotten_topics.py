@@ -12,7 +12,7 @@ from aioproducer import Producer
 from aioproducer.testing.client import WireClient
 
 if TYPE_CHECKING:
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 

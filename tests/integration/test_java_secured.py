@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from secured import JAVA_WAYS, Way, java_properties, read_by_confluent
 
-from aioproducer import Producer, jars
+from aioproducer import Producer
+from aioproducer.testing import jars
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aioproducer.testing.kafka_admin import DelegationToken
-    from aioproducer.testing.kafka_thread import ServerThread
+    from tests.support.kafka_security import DelegationToken, SecuredServerThread
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +33,7 @@ def console(main: str, *arguments: str, said: str = "") -> str:
 
 @pytest.mark.parametrize("way", [*JAVA_WAYS, TOKEN], ids=str)
 def test_console_programs_take_our_options(
-    secure_server: ServerThread, delegation_token: DelegationToken, way: Way, tmp_path: Path
+    secure_server: SecuredServerThread, delegation_token: DelegationToken, way: Way, tmp_path: Path
 ) -> None:
     """What ours writes the console consumer reads, and what the console producer writes is behind it."""
     topic = f"java-{uuid.uuid4().hex[:8]}"

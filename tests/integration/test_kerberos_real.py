@@ -19,15 +19,14 @@ from secured import Way, write_by_aiokafka
 
 from aioproducer import BootstrapFailed, Producer
 from aioproducer.errors import CredentialsRefused
-from aioproducer.testing.kafka_security import KafkaSecurity
-from aioproducer.testing.kafka_thread import ServerThread
-from aioproducer.testing.kdc import Kdc
+from tests.support.kafka_security import KafkaSecurity, SecuredServerThread
+from tests.support.kdc import Kdc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from aioproducer.testing.kafka_security import Listener
+    from tests.support.kafka_security import Listener
 
 pytestmark = NEEDS_KERBEROS
 
@@ -45,8 +44,8 @@ def kdc() -> Iterator[Kdc]:
 
 
 @pytest.fixture(scope="module")
-def server(kdc: Kdc) -> Iterator[ServerThread]:
-    server = ServerThread(security=KafkaSecurity(users={"bob": "canary-bob"}, session_ms=2000, kerberos=kdc.broker()))
+def server(kdc: Kdc) -> Iterator[SecuredServerThread]:
+    server = SecuredServerThread(KafkaSecurity(users={"bob": "canary-bob"}, session_ms=2000, kerberos=kdc.broker()))
     server.open()
     yield server
     server.close()
@@ -69,31 +68,31 @@ def no_tickets(kdc: Kdc, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.folder}/none.cache")
 
 
-def fresh_topic(server: ServerThread) -> str:
+def fresh_topic(server: SecuredServerThread) -> str:
     topic = f"kerberos-{uuid.uuid4().hex[:8]}"
     server.create_topic(topic)
     return topic
 
 
-def ours(server: ServerThread, listener: Listener = "SASL_PLAINTEXT", **more: Any) -> dict[str, Any]:
+def ours(server: SecuredServerThread, listener: Listener = "SASL_PLAINTEXT", **more: Any) -> dict[str, Any]:
     return Way(listener).ours(server) | {"sasl_mechanism": "GSSAPI", **more}
 
 
 class KerberosWay(Way):
     """A way of aiokafka's, which authenticates by GSSAPI, too."""
 
-    def aiokafka(self, server: ServerThread) -> dict[str, Any]:
+    def aiokafka(self, server: SecuredServerThread) -> dict[str, Any]:
         return super().aiokafka(server) | {"sasl_mechanism": "GSSAPI", "sasl_kerberos_domain_name": "localhost"}
 
 
-def check_read(server: ServerThread, listener: Listener, topic: str, values: list[bytes]) -> None:
+def check_read(server: SecuredServerThread, listener: Listener, topic: str, values: list[bytes]) -> None:
     from secured import read_by_aiokafka
 
     assert read_by_aiokafka(server, KerberosWay(listener), topic, len(values)) == values
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
-def test_aiokafka_writes_and_reads(server: ServerThread, cache: Path, monkeypatch: pytest.MonkeyPatch, listener: Listener) -> None:
+def test_aiokafka_writes_and_reads(server: SecuredServerThread, cache: Path, monkeypatch: pytest.MonkeyPatch, listener: Listener) -> None:
     """KDC and broker are what they say."""
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
     topic = fresh_topic(server)
@@ -119,7 +118,7 @@ async def write(options: dict[str, Any], topic: str, values: list[bytes]) -> Non
 @pytest.mark.parametrize("source", ["cache", "keytab"])
 @pytest.mark.parametrize("listener", LISTENERS)
 def test_ours_writes_and_aiokafka_reads(
-    server: ServerThread,
+    server: SecuredServerThread,
     cache: Path,
     keytab: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -141,7 +140,7 @@ def test_ours_writes_and_aiokafka_reads(
 
 
 def test_sessions_are_renewed_with_tickets_that_end_sooner(
-    server: ServerThread, kdc: Kdc, cache: Path, monkeypatch: pytest.MonkeyPatch
+    server: SecuredServerThread, kdc: Kdc, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A keytab's tickets live for 4 s, and sessions are renewed for 6: the library fetches new tickets; nothing is lost or made anew."""
     kdc.add("brief", "-maxlife", "4s")
@@ -179,13 +178,13 @@ def refused(options: dict[str, Any]) -> BootstrapFailed:
     return caught.value
 
 
-def test_no_ticket(server: ServerThread) -> None:
+def test_no_ticket(server: SecuredServerThread) -> None:
     told = str(refused(ours(server)))
     assert "no Kerberos ticket for kafka@localhost as the principal of the ticket cache: No Kerberos credentials available" in told
     assert "run kinit, or give sasl_kerberos_keytab" in told
 
 
-def test_a_ticket_that_expired(server: ServerThread, kdc: Kdc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ticket_that_expired(server: SecuredServerThread, kdc: Kdc, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = kdc.kinit("alice", "-l", "1s")
     deadline = time.monotonic() + 10
     # `klist -s` fails from the end of the ticket on
@@ -199,21 +198,21 @@ def test_a_ticket_that_expired(server: ServerThread, kdc: Kdc, monkeypatch: pyte
     )
 
 
-def test_no_such_service(server: ServerThread, keytab: Path) -> None:
+def test_no_such_service(server: SecuredServerThread, keytab: Path) -> None:
     error = refused(ours(server, sasl_kerberos_keytab=keytab, sasl_kerberos_service_name="nope"))
     assert "no Kerberos ticket for nope@localhost as alice@EXAMPLE.TEST: Server nope/localhost@EXAMPLE.TEST not found" in str(error)
     assert "check sasl_kerberos_service_name" in str(error)
     assert isinstance(error.__cause__, CredentialsRefused)
 
 
-def test_an_account_that_is_locked(server: ServerThread, kdc: Kdc) -> None:
+def test_an_account_that_is_locked(server: SecuredServerThread, kdc: Kdc) -> None:
     kdc.add("locked", "-allow_tix")
     error = refused(ours(server, sasl_kerberos_keytab=kdc.keytab("locked")))
     assert "credentials have been revoked; the account is locked" in str(error)
     assert isinstance(error.__cause__, CredentialsRefused)
 
 
-def test_a_keytab_with_an_old_key(server: ServerThread, kdc: Kdc) -> None:
+def test_a_keytab_with_an_old_key(server: SecuredServerThread, kdc: Kdc) -> None:
     kdc.add("changed")
     old = kdc.keytab("changed")
     kdc.new_key("changed")
@@ -222,12 +221,12 @@ def test_a_keytab_with_an_old_key(server: ServerThread, kdc: Kdc) -> None:
     assert isinstance(error.__cause__, CredentialsRefused)
 
 
-def test_a_keytab_of_another_principal(server: ServerThread, keytab: Path) -> None:
+def test_a_keytab_of_another_principal(server: SecuredServerThread, keytab: Path) -> None:
     told = str(refused(ours(server, sasl_kerberos_keytab=keytab, sasl_kerberos_principal="bob@EXAMPLE.TEST")))
     assert f"as bob@EXAMPLE.TEST: the keytab {keytab} has no key of this principal" in told
 
 
-def test_a_kdc_that_is_there_later(server: ServerThread, kdc: Kdc, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kdc_that_is_there_later(server: SecuredServerThread, kdc: Kdc, caplog: pytest.LogCaptureFixture) -> None:
     """Retried as a fault of the network: a record that waits is written when the KDC is there."""
     caplog.set_level("INFO", "aioproducer.events")
     kdc.add("early")
@@ -258,7 +257,7 @@ def test_a_kdc_that_is_there_later(server: ServerThread, kdc: Kdc, caplog: pytes
         kdc.start()
 
 
-def test_a_kdc_that_stands_still(server: ServerThread, kdc: Kdc) -> None:
+def test_a_kdc_that_stands_still(server: SecuredServerThread, kdc: Kdc) -> None:
     """The loop is free, `stop` is not delayed, nor is the loop's end; the attempt ends with the set-up's time, and says why."""
     kdc.add("patient")
     options = ours(server, sasl_kerberos_keytab=kdc.keytab("patient"))

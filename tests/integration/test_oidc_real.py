@@ -17,15 +17,14 @@ from secured import values_of
 
 from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed
-from aioproducer.testing import TokenServer
-from aioproducer.testing.kafka_security import LISTENERS
+from tests.support.kafka_security import LISTENERS
+from tests.support.token_server import TokenServer
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable
 
-    from aioproducer.testing.kafka_security import Listener
-    from aioproducer.testing.kafka_thread import ServerThread
+    from tests.support.kafka_security import Listener, SecuredServerThread
 
 pytestmark = pytest.mark.integration
 
@@ -34,13 +33,13 @@ OIDC: tuple[Listener, ...] = ("OIDC_PLAINTEXT", "OIDC_SSL")
 _FEW = 20
 
 
-def fresh_topic(server: ServerThread) -> str:
+def fresh_topic(server: SecuredServerThread) -> str:
     topic = f"oidc-{uuid.uuid4().hex[:8]}"
     server.create_topic(topic)
     return topic
 
 
-def options_of(server: ServerThread, listener: Listener, url: str, secret: str = "canary-alice") -> dict[str, Any]:
+def options_of(server: SecuredServerThread, listener: Listener, url: str, secret: str = "canary-alice") -> dict[str, Any]:
     """Our options of alice."""
     options = {
         "bootstrap_servers": server.address(listener),
@@ -54,7 +53,7 @@ def options_of(server: ServerThread, listener: Listener, url: str, secret: str =
     return options | ({"ssl_truststore_location": str(server.certificates.ca)} if LISTENERS[listener] == "SASL_SSL" else {})
 
 
-async def read_by_aiokafka(server: ServerThread, listener: Listener, endpoint: TokenServer, topic: str, count: int) -> list[bytes]:
+async def read_by_aiokafka(server: SecuredServerThread, listener: Listener, endpoint: TokenServer, topic: str, count: int) -> list[bytes]:
     """Return the first `count` committed values of partition 0."""
     from aiokafka import AIOKafkaConsumer
     from aiokafka.abc import AbstractTokenProvider
@@ -93,7 +92,7 @@ async def write(options: dict[str, Any], topic: str, values: list[bytes], **more
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 @pytest.mark.parametrize("listener", OIDC)
 def test_ours_writes_and_aiokafka_reads(
-    secure_server: ServerThread, token_endpoint: TokenServer, listener: Listener, loop: Callable[[], asyncio.AbstractEventLoop]
+    secure_server: SecuredServerThread, token_endpoint: TokenServer, listener: Listener, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """Idempotent, then in transactions, with a token that one request to the endpoint has fetched for each producer."""
     topic = fresh_topic(secure_server)
@@ -109,7 +108,7 @@ def test_ours_writes_and_aiokafka_reads(
         assert runner.run(read_by_aiokafka(secure_server, listener, token_endpoint, topic, 2 * _FEW)) == first + second
 
 
-def test_a_ready_token_in_a_file(secure_server: ServerThread, token_endpoint: TokenServer, tmp_path: pathlib.Path) -> None:
+def test_a_ready_token_in_a_file(secure_server: SecuredServerThread, token_endpoint: TokenServer, tmp_path: pathlib.Path) -> None:
     topic = fresh_topic(secure_server)
     path = tmp_path / "token.jwt"
     path.write_text(token_endpoint.token("alice"))
@@ -136,7 +135,7 @@ def refusal(options: dict[str, Any]) -> tuple[str, float]:
     return str(caught.value), time.monotonic() - began
 
 
-def test_a_wrong_client_secret(secure_server: ServerThread, token_endpoint: TokenServer) -> None:
+def test_a_wrong_client_secret(secure_server: SecuredServerThread, token_endpoint: TokenServer) -> None:
     """The endpoint's words; the broker is not asked."""
     text, took = refusal(options_of(secure_server, "OIDC_SSL", token_endpoint.url, secret="canary-wrong"))
     assert "answers 401: invalid_client (no such client, or another secret)" in text
@@ -145,7 +144,7 @@ def test_a_wrong_client_secret(secure_server: ServerThread, token_endpoint: Toke
 
 @pytest.mark.parametrize("fault", ["audience", "key"])
 def test_a_token_that_the_broker_refuses(
-    secure_server: ServerThread, token_endpoint: TokenServer, tmp_path: pathlib.Path, fault: str
+    secure_server: SecuredServerThread, token_endpoint: TokenServer, tmp_path: pathlib.Path, fault: str
 ) -> None:
     """The broker says no more than that the token is not valid; the text says what to look at."""
     tokens = {

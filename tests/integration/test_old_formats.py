@@ -15,7 +15,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.records.message_set import encode_message_set
 from aioproducer.records.reader import Record
 from aioproducer.testing.client import WireClient
-from aioproducer.testing.kafka_thread import ServerThread
+from aioproducer.testing.kafka_server import ServerThread
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

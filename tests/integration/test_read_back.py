@@ -14,7 +14,7 @@ from aioproducer import Compression, Producer, RecordMetadata, TimestampType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from aioproducer import Producer
 from aioproducer.telemetry.tracing import TracingInterceptor
 
 if TYPE_CHECKING:
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 

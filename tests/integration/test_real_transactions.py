@@ -35,6 +35,7 @@ from aioproducer.net.transport import TcpDialer
 from aioproducer.testing import KafkaServer
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import decode_request
+from tests.support.kafka_security import set_feature
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -425,7 +426,7 @@ async def test_an_upgrade_in_mid_life() -> None:
                 async with producer.transaction():
                     await producer.send(orders, b"%d" % number, partition=0)
                     if number == 3:
-                        await kafka.set_feature("transaction.version", 2)
+                        await set_feature(kafka, "transaction.version", 2)
                     await producer.send(orders, b"%d" % number, partition=1)
                     if number >= 3 and transaction.version == 1:
                         await asyncio.sleep(1)  # its connections are made anew, and learn of it

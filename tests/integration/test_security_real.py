@@ -21,8 +21,7 @@ from aioproducer.testing import unsecured_token
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.testing.kafka_admin import DelegationToken
-    from aioproducer.testing.kafka_thread import ServerThread
+    from tests.support.kafka_security import DelegationToken, SecuredServerThread
 
 pytestmark = pytest.mark.integration
 
@@ -30,13 +29,13 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 _FEW = 20
 
 
-def fresh_topic(server: ServerThread) -> str:
+def fresh_topic(server: SecuredServerThread) -> str:
     topic = f"secured-{uuid.uuid4().hex[:8]}"
     server.create_topic(topic)
     return topic
 
 
-def check_read(server: ServerThread, way: Way, topic: str, values: list[bytes]) -> None:
+def check_read(server: SecuredServerThread, way: Way, topic: str, values: list[bytes]) -> None:
     """See that both peers read exactly these, in this order."""
     reader = way.of_a_reader()
     assert read_by_aiokafka(server, reader, topic, len(values)) == values
@@ -44,7 +43,7 @@ def check_read(server: ServerThread, way: Way, topic: str, values: list[bytes]) 
 
 
 @pytest.mark.parametrize("way", PEERS_WAYS, ids=str)
-def test_peers_write_and_read(secure_server: ServerThread, way: Way) -> None:
+def test_peers_write_and_read(secure_server: SecuredServerThread, way: Way) -> None:
     """The broker is what it says: aiokafka's records and confluent-kafka's go in and come out by this way."""
     topic = fresh_topic(secure_server)
 
@@ -72,7 +71,7 @@ async def write_in_transactions(options: dict[str, Any], topic: str, values: lis
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_ours_writes_and_peers_read(
-    secure_server: ServerThread, delegation_token: DelegationToken, way: Way, loop: Callable[[], asyncio.AbstractEventLoop]
+    secure_server: SecuredServerThread, delegation_token: DelegationToken, way: Way, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     """Idempotent, then in transactions; peers read both back by the same way, of delegation tokens by SCRAM."""
     topic = fresh_topic(secure_server)
@@ -85,7 +84,7 @@ def test_ours_writes_and_peers_read(
     check_read(secure_server, way, topic, first + second)
 
 
-def test_an_encrypted_key_in_two_files(secure_server: ServerThread, tmp_path: Any) -> None:
+def test_an_encrypted_key_in_two_files(secure_server: SecuredServerThread, tmp_path: Any) -> None:
     """A client certificate as users of librdkafka have it: key and chain apart, the key with a password."""
     topic = fresh_topic(secure_server)
     alice = secure_server.certificates.authority.client("alice").write(tmp_path, "alice", password="canary-key")
@@ -102,7 +101,7 @@ def test_an_encrypted_key_in_two_files(secure_server: ServerThread, tmp_path: An
 @pytest.mark.parametrize(
     ("way", "user"), [(Way("SASL_PLAINTEXT", "PLAIN"), "bob"), (Way("SASL_SSL", "SCRAM-SHA-256"), "bob"), (Way("MTLS"), "bob")], ids=str
 )
-def test_who_is_let_in_may_not_write_everywhere(secure_server: ServerThread, way: Way, user: str) -> None:
+def test_who_is_let_in_may_not_write_everywhere(secure_server: SecuredServerThread, way: Way, user: str) -> None:
     """Bob authenticates by each kind of way; ACLs allow him nothing, and the error says so."""
     topic = fresh_topic(secure_server)
     options = Way(way.listener, way.mechanism, user=user).ours(secure_server)
@@ -116,7 +115,7 @@ def test_who_is_let_in_may_not_write_everywhere(secure_server: ServerThread, way
 
 
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
-def test_tokens_end_their_sessions(secure_server: ServerThread, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_tokens_end_their_sessions(secure_server: SecuredServerThread, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     """Without `connections.max.reauth.ms`: tokens of four seconds are fetched anew, and sessions renewed by them, while records flow."""
     topic = fresh_topic(secure_server)
     way = Way("SASL_PLAINTEXT", "OAUTHBEARER")
@@ -152,7 +151,7 @@ def test_tokens_end_their_sessions(secure_server: ServerThread, loop: Callable[[
     ],
     ids=["issued in the future", "signed", "without a subject"],
 )
-def test_tokens_that_the_broker_refuses(secure_server: ServerThread, token: Any, words: str) -> None:
+def test_tokens_that_the_broker_refuses(secure_server: SecuredServerThread, token: Any, words: str) -> None:
     """`start` fails early, with the broker's words after its error challenge, and without the token."""
     options = Way("SASL_SSL", "OAUTHBEARER").ours(secure_server) | {"sasl_oauthbearer_token": token}
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from aioproducer.interfaces import Receiver, Stream
-    from aioproducer.testing.kafka_admin import DelegationToken
-    from aioproducer.testing.kafka_thread import ServerThread
+    from tests.support.kafka_security import DelegationToken, SecuredServerThread
 
 pytestmark = pytest.mark.integration
 
@@ -105,7 +104,7 @@ async def stream(options: dict[str, Any], topic: str, seconds: float) -> Streame
     return Streamed(count + 1, len(dialer.dialled), dialer.since(begun))
 
 
-def fresh_topic(server: ServerThread) -> str:
+def fresh_topic(server: SecuredServerThread) -> str:
     topic = f"sessions-{uuid.uuid4().hex[:8]}"
     server.create_topic(topic)
     return topic
@@ -128,7 +127,7 @@ def authentications(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_sessions_are_renewed_in_place(
-    secure_server: ServerThread,
+    secure_server: SecuredServerThread,
     delegation_token: DelegationToken,
     authentications: list[float],
     record_property: Callable[[str, object], None],
@@ -160,7 +159,7 @@ def test_sessions_are_renewed_in_place(
         assert kept * (SECONDS / SESSION - 1) <= renewals <= kept * (SECONDS / (0.85 * SESSION) + 1), told
 
 
-def test_a_deleted_user_dials_seldom_and_goes_on_when_granted(secure_server: ServerThread) -> None:
+def test_a_deleted_user_dials_seldom_and_goes_on_when_granted(secure_server: SecuredServerThread) -> None:
     """The session of a user that was deleted in mid-life ends: at most six dials in 12 s. Added again, the record that waited goes out."""
     topic = fresh_topic(secure_server)
     dialer = CountingDialer()

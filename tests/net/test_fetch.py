@@ -19,8 +19,8 @@ from aioproducer.errors import TokenUnavailable
 from aioproducer.net.fetch import MAX_ANSWER_BYTES, FetchFailed, fetch
 from aioproducer.net.tls_contexts import endpoint_context
 from aioproducer.net.tokens import OidcSource
-from aioproducer.testing import TokenServer
 from aioproducer.testing.certificates import EXPIRED, CertificateAuthority
+from tests.support.token_server import TokenServer
 
 if TYPE_CHECKING:
     import pathlib

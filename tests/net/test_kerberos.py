@@ -25,9 +25,9 @@ from aioproducer.net.kerberos import Kerberos, KerberosSettings
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.security import Security, security_of
 from aioproducer.testing.security.accounts import Accounts
-from aioproducer.testing.security.kerberos import GssapiServer, ScriptedGssapi
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproducer.wire.schema import message
+from tests.support.kerberos import GssapiServer, ScriptedGssapi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

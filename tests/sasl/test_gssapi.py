@@ -11,8 +11,8 @@ from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, TokenUnavai
 from aioproducer.sasl.gssapi import Gssapi
 from aioproducer.sasl.handshake import handshake
 from aioproducer.testing.security.accounts import Accounts
-from aioproducer.testing.security.kerberos import ClientContext, GssapiServer
 from aioproducer.wire.schema import message
+from tests.support.kerberos import ClientContext, GssapiServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from whole import jumping, running
 from aioproducer import BootstrapFailed, ConfigError, Producer
 from aioproducer.errors import CredentialsRefused
 from aioproducer.testing import FakeCluster, ListenerSecurity
-from aioproducer.testing.security.kerberos import ScriptedGssapi
+from tests.support.kerberos import ScriptedGssapi
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

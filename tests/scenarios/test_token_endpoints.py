@@ -15,7 +15,8 @@ from whole import jumping, running
 
 from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed
-from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, TokenServer
+from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens
+from tests.support.token_server import TokenServer
 
 if TYPE_CHECKING:
     import pathlib

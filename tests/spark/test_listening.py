@@ -36,6 +36,7 @@ from query_events import (
 from aioproducer.errors import ConfigError
 from aioproducer.spark import QueryMetrics
 from aioproducer.testing import FakeCluster
+from tests.support.kafka_security import run_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import QueryProgressEvent
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 
 def scrape(metrics: QueryMetrics) -> list[str]:
@@ -286,7 +287,7 @@ def test_the_lag_of_a_running_query(spark: SparkSession, kafka_server: ServerThr
         group = str(query.id)
         tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
         where = ("--bootstrap-server", kafka_server.bootstrap_servers, "--describe", "--group", group)
-        table = [line.split() for line in kafka_server.run_tool(tool, *where).splitlines() if line.startswith(group)]
+        table = [line.split() for line in asyncio.run(run_tool(tool, *where)).splitlines() if line.startswith(group)]
         shown = scrape(metrics)
     finally:
         query.stop()

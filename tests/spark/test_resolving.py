@@ -21,7 +21,7 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 DECISION = Known(Decision(7, (Entry(PreparedTransaction("q-0", 100, 3, 2), 1, 2, 3), None)))

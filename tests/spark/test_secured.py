@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from tests.support.kafka_security import SecuredServerThread
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
 
 @pytest.mark.parametrize("way", JAVA_WAYS, ids=str)
-def test_the_connector_takes_our_options(spark: SparkSession, secure_server: ServerThread, way: Way) -> None:
+def test_the_connector_takes_our_options(spark: SparkSession, secure_server: SecuredServerThread, way: Way) -> None:
     """Source and sink: what ours wrote goes through Spark to another topic."""
     source, sink = (f"spark-{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "sink"))
     for topic in (source, sink):
@@ -48,7 +48,9 @@ PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 
 
 @pytest.mark.parametrize("store", ["PEM", "PKCS12"])
-def test_one_set_of_options_serves_source_and_sink(spark: SparkSession, secure_server: ServerThread, tmp_path: Path, store: str) -> None:
+def test_one_set_of_options_serves_source_and_sink(
+    spark: SparkSession, secure_server: SecuredServerThread, tmp_path: Path, store: str
+) -> None:
     """In one query: Spark's source reads the topic that our sink wrote, over SASL_SSL; passwords are references to a file."""
     first, second = (f"spark-both-{uuid.uuid4().hex[:8]}" for _ in range(2))
     for topic in (first, second):

@@ -18,7 +18,7 @@ from aioproducer.spark import register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

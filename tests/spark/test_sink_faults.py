@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer import jars
 from aioproducer.spark import session
+from aioproducer.testing import jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,7 @@ import pytest
 from loops import KIND
 from without_java import skipped_without_java
 
-from aioproducer import jars
-from aioproducer.testing import kafka_node
+from aioproducer.testing import jars, kafka_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +24,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where nodes of this test put their folders."""
     folder = tmp_path / "nodes"
     folder.mkdir()
-    monkeypatch.setattr(kafka_node.tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(kafka_server.tempfile, "tempdir", str(folder))
     return folder
 
 

@@ -19,11 +19,12 @@ from aioproducer.testing import FakeCluster, KafkaServer
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
+from tests.support.kafka_security import set_feature
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
@@ -241,7 +242,7 @@ async def test_both_change_the_version_of_transactions_in_mid_life() -> None:
         for story in (zombies, timed_out):
             assert await told(cluster.bootstrap_servers, story) == await told(kafka.bootstrap_servers, story)
         cluster.transaction_version = 2
-        await kafka.set_feature("transaction.version", 2)
+        await set_feature(kafka, "transaction.version", 2)
         assert await told(cluster.bootstrap_servers, zombies) == await told(kafka.bootstrap_servers, zombies)
 
 

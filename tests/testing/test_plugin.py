@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aioproducer.testing import FakeCluster
-    from aioproducer.testing.kafka_thread import ClusterThread, ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
     from aioproducer.testing.thread import FakeClusterThread
 
 pytest_plugins = ["pytester"]
@@ -222,16 +222,15 @@ def test_nothing_that_runs_asynchronous_tests(pytester: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["*nothing runs asynchronous tests here*"])
 
 
-@pytest.mark.parametrize("fixture", ["kafka_server", "kafka_cluster"])
 @pytest.mark.parametrize(("ci", "outcome"), [("", {"skipped": 1}), ("true", {"errors": 1})])
 def test_no_java_is_a_skip_with_its_reason(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, fixture: str, ci: str, outcome: dict[str, int]
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, outcome: dict[str, int]
 ) -> None:
     """The fixture skips the test without Java, and fails it where tests must not be skipped."""
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    pytester.makepyfile(f"def test_it({fixture}): pass")
+    pytester.makepyfile("def test_it(kafka_server): pass")
     result = run(pytester)
     result.assert_outcomes(**outcome)
     result.stdout.fnmatch_lines(["*Java*"])
@@ -278,18 +277,3 @@ def test_a_real_server_comes_as_a_fixture(kafka_server: ServerThread) -> None:
     kafka_server.create_topic("plugin", partitions=3, config={"retention.ms": -1})
     assert kafka_server.end_offsets("plugin") == [0, 0, 0]
     assert kafka_server.bootstrap_servers.startswith("127.0.0.1:")
-
-
-@pytest.mark.integration
-class TestTheRealClusterIsWellAgain:
-    """After a test that kills and disturbs nodes, the next test finds three nodes that answer."""
-
-    @pytest.mark.parametrize("turn", [1, 2])
-    def test_it(self, kafka_cluster: ClusterThread, turn: int) -> None:
-        assert sorted(kafka_cluster.answering) == [1, 2, 3]
-        kafka_cluster.create_topic(f"well-{turn}")
-        kafka_cluster.kill(1)
-        kafka_cluster.trouble(3, "black_hole", "answers")
-        assert kafka_cluster.answering == [2, 3]
-        with pytest.raises(ValueError, match=r"one of delay, .*, not 'explode'"):
-            kafka_cluster.trouble(3, "explode")

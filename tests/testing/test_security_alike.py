@@ -12,9 +12,10 @@ from fake_requests import batch, produce
 from test_security import scram
 
 from aioproducer.errors import ConnectionLost
-from aioproducer.testing import FakeCluster, KafkaSecurity, KafkaServer, ListenerSecurity, ListenerTokens, unsecured_token
+from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, unsecured_token
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
+from tests.support.kafka_security import KafkaSecurity, SecuredKafkaServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -218,7 +219,7 @@ async def test_the_fake_answers_as_kafka_does() -> None:
         cluster.security.deny("bob", "All", transactional_id="*")
         fake = await told(cluster.bootstrap_servers)
     real_security = KafkaSecurity(users=USERS, session_ms=int(SESSION * 1000), acls=True, super_users=("alice",))
-    async with KafkaServer(security=real_security) as kafka:
+    async with SecuredKafkaServer(real_security) as kafka:
         for topic in ("open", "closed"):
             await kafka.create_topic(topic)
         await kafka.admin.allow("bob", "Write", "Describe", name="open")

@@ -23,7 +23,7 @@ ROOT: Final = pathlib.Path(__file__).parents[2]
 MODULES: Final = (
     "aioproducer",
     "aioproducer.errors",
-    "aioproducer.jars",
+    "aioproducer.testing.jars",
     "aioproducer.spark",
     "aioproducer.telemetry.otlp",
     "aioproducer.telemetry.prometheus",

@@ -15,7 +15,7 @@ import pathlib
 import subprocess
 import sys
 
-from aioproducer import jars
+from aioproducer.testing import jars
 
 KAFKA = "3.9.2"  # the last that reads and writes all three formats
 HERE = pathlib.Path(__file__).parent

@@ -15,9 +15,8 @@ import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
-from aioproducer.testing.security.kerberos import GssapiServer
-from aioproducer.testing.security.listener import WITH_TICKETS, WITH_TOKENS
-from aioproducer.testing.security.mechanisms import PlainServer, Refusal, ScramServer
+from aioproducer.testing.security.listener import SIMPLE_SERVERS, WITH_TOKENS
+from aioproducer.testing.security.mechanisms import Refusal, ScramServer
 from aioproducer.testing.security.oauthbearer import ListenerTokens, OAuthBearerServer
 from aioproducer.testing.security.tls_contexts import server_context
 from aioproducer.wall_clock import wall_time
@@ -79,12 +78,10 @@ class BrokerSecurity:
 
     def server(self, mechanism: str, now: float) -> MechanismServer:
         """Return a server for one exchange. It looks for users when a token comes."""
-        if mechanism == "PLAIN":
-            return PlainServer(self.accounts)
+        if mechanism in SIMPLE_SERVERS:
+            return SIMPLE_SERVERS[mechanism](self.accounts)
         if mechanism == WITH_TOKENS:
             return OAuthBearerServer(self.listener.tokens or ListenerTokens(), now, self._wall_clock())
-        if mechanism == WITH_TICKETS:
-            return GssapiServer(self.accounts)
         # numbers instead of chance: a run in virtual time repeats byte for byte
         nonce = hashlib.sha256(b"nonce %d" % next(self._nonces)).hexdigest()[:32]
         return ScramServer(mechanism, lambda name, is_token: self.accounts.scram(mechanism, name, is_token=is_token, now=now), nonce)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
+from aioproducer.testing.security.accounts import Accounts
+from aioproducer.testing.security.mechanisms import MechanismServer, PlainServer
 from aioproducer.testing.security.oauthbearer import ListenerTokens
 
 __all__ = [
     "MECHANISMS",
-    "WITH_TICKETS",
+    "SIMPLE_SERVERS",
     "WITH_TOKENS",
     "ClientAuth",
     "ListenerSecurity",
@@ -25,8 +27,8 @@ ClientAuth: TypeAlias = Literal["none", "requested", "required"]
 TlsVersion: TypeAlias = Literal["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WITH_TOKENS: Final = "OAUTHBEARER"
-WITH_TICKETS: Final = "GSSAPI"
-_KNOWN: Final = (*MECHANISMS, WITH_TOKENS, WITH_TICKETS)
+SIMPLE_SERVERS: Final[dict[str, Callable[[Accounts], MechanismServer]]] = {"PLAIN": PlainServer}
+"""The mechanisms that need nothing but the accounts; our own tests add GSSAPI (tests/support/kerberos.py)."""
 _LEAST_ITERATIONS: Final = 4096  # as Kafka's ScramMechanism
 
 
@@ -93,8 +95,7 @@ class ListenerSecurity:
     Args:
         protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         users: passwords by user; `ClusterSecurity.grant` and `revoke` change them while the cluster runs.
-        mechanisms: the enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER; also GSSAPI, for clients whose package
-            `gssapi` is `aioproducer.testing.security.kerberos.ScriptedGssapi`.
+        mechanisms: the enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.
         tokens: the bearer tokens that OAUTHBEARER takes, which it enables; None: it is not enabled, or takes unsecured JWTs.
         session_ms: the length of a session (Kafka's `connections.max.reauth.ms`); 0: sessions do not end.
         scram_iterations: the iteration count of the users' SCRAM credentials, from 4096 on.
@@ -115,9 +116,10 @@ class ListenerSecurity:
             object.__setattr__(self, "mechanisms", (*self.mechanisms, WITH_TOKENS))
         if self.protocol not in get_args(SecurityProtocol):
             raise ValueError(f"protocol is {', '.join(get_args(SecurityProtocol))}, not {self.protocol!r}")
-        unknown = [name for name in self.mechanisms if name not in _KNOWN]
+        known = dict.fromkeys((*MECHANISMS, WITH_TOKENS, *SIMPLE_SERVERS))
+        unknown = [name for name in self.mechanisms if name not in known]
         if unknown:
-            raise ValueError(f"the fake has the mechanisms {', '.join(_KNOWN)}, not {unknown[0]!r}")
+            raise ValueError(f"the fake has the mechanisms {', '.join(known)}, not {unknown[0]!r}")
         if self.session_ms < 0:
             raise ValueError(f"session_ms is 0 or more, not {self.session_ms}")
         if self.scram_iterations < _LEAST_ITERATIONS:

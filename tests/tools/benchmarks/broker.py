@@ -9,8 +9,7 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.testing.kafka_node import free_ports
-from aioproducer.testing.kafka_server import KafkaServer
+from aioproducer.testing.kafka_server import KafkaServer, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence

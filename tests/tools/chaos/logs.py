@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from aioproducer import jars
+from aioproducer.testing import jars
 
 from .judge import Read
 from .sequences import batches, broken_rows

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.jars import KAFKA_VERSION
-from aioproducer.testing import KafkaCluster
+from aioproducer.testing.jars import KAFKA_VERSION
+from tests.support.kafka_cluster import KafkaCluster
 
 from .admin import Admin
 from .gaps import Mark

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.testing import KafkaCluster
+from tests.support.kafka_cluster import KafkaCluster
 
 from .judge import Sample, complaints
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Callable
 
-    from aioproducer.testing.proxy import FaultProxy
+    from tests.support.proxy import FaultProxy
 
 __all__ = ["Chosen", "ClientFailed", "Soaked", "soak"]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aioproducer import Producer
-from aioproducer.testing import KafkaCluster, KafkaServer
+from aioproducer.testing import KafkaServer
+from tests.support.kafka_cluster import KafkaCluster
 from tests.tools.spark_faults.standalone import Standalone
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from aioproducer.testing.kafka_node import HOST, free_ports
+from aioproducer.testing.kafka_server import HOST, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

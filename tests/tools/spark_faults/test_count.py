@@ -12,7 +12,7 @@ from aioproducer import Producer
 from tests.tools.spark_faults.count import Counted, count
 
 if TYPE_CHECKING:
-    from aioproducer.testing.kafka_thread import ServerThread
+    from aioproducer.testing.kafka_server import ServerThread
 
 pytestmark = pytest.mark.integration
 

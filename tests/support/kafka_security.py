@@ -1,7 +1,7 @@
-"""What `KafkaServer(security=...)` listens with: TLS, SASL, sessions, ACLs; its users, its listeners and its certificates.
+"""A real Kafka with TLS, SASL, sessions and ACLs: its users, its listeners and its certificates.
 
     security = KafkaSecurity(users={"alice": "canary-alice", "bob": "canary-bob"}, session_ms=3000, acls=True, super_users=("alice",))
-    async with KafkaServer(security=security) as kafka:
+    async with SecuredKafkaServer(security) as kafka:
         kafka.address("SASL_SSL")                            # "localhost:40123"
         kafka.certificates.ca                                # paths of PEM files, which `stop` removes
         kafka.certificates.clients["alice"].pem              # CN=alice, for the listener MTLS
@@ -25,18 +25,19 @@ It needs the extra `crypto`, and Kafka 3.5 or newer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from aioproducer.testing.kdc import BrokerKerberos
+from aioproducer.testing import jars
+from aioproducer.testing.certificates import Certificate, CertificateAuthority, CertificateFiles
+from aioproducer.testing.kafka_server import HOST, KafkaServer, KafkaServerFailed, ServerThread, Tools, fetched
+from tests.support.kdc import BrokerKerberos
 
-if TYPE_CHECKING:
-    from aioproducer.testing.certificates import Certificate, CertificateAuthority, CertificateFiles
-
-__all__ = ["ADVERTISED_HOST", "LISTENERS", "KafkaSecurity", "Listener", "OidcValidator", "ServerCertificates"]
-
+R = TypeVar("R")
 Listener: TypeAlias = Literal[
     "PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL", "SESSIONS_PLAINTEXT", "SESSIONS_SSL", "OIDC_PLAINTEXT", "OIDC_SSL"
 ]
@@ -56,7 +57,7 @@ LISTENERS: Final[Mapping[Listener, str]] = {
 
 # a name, so that clients send it as SNI and check the certificate by it
 ADVERTISED_HOST: Final = "localhost"
-_SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_SCRAM: Final[tuple[Literal["SCRAM-SHA-256", "SCRAM-SHA-512"], ...]] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _ITERATIONS: Final = 4096  # the fewest that Kafka takes
 _TOKENS: Final = "OAUTHBEARER"
 _PACKAGE: Final = "org.apache.kafka.common.security"
@@ -101,7 +102,7 @@ class KafkaSecurity:
         super_users: users without the limits of ACLs; User:ANONYMOUS, which administrates the node, is always one of them.
         key_type: "ecdsa" or "rsa", for every key.
         oidc: the tokens of the listeners OIDC_PLAINTEXT and OIDC_SSL; None: there are no such listeners.
-        kerberos: the node's principal and realm, for GSSAPI (see `aioproducer.testing.kdc`); None: the node has no GSSAPI.
+        kerberos: the node's principal and realm, for GSSAPI (see `tests.support.kdc`); None: the node has no GSSAPI.
 
     Raises:
         ValueError: a name or password that Kafka's own files cannot hold.
@@ -209,14 +210,7 @@ class ServerCertificates:
 
     @classmethod
     def make(cls, folder: Path, security: KafkaSecurity) -> ServerCertificates:
-        """Make the certificates of a node and its users, and write them.
-
-        Raises:
-            ModuleNotFoundError: the extra `crypto` is not installed.
-        """
-        # the extra is needed here alone
-        from aioproducer.testing.certificates import CertificateAuthority
-
+        """Make the certificates of a node and its users, and write them."""
         root = CertificateAuthority(key_type=security.key_type)
         server: Certificate = root.intermediate().server()
         clients = {user: root.client(user).write(folder, user) for user in security.users}
@@ -230,3 +224,203 @@ def _escaped(text: str) -> str:
         chr(unit) if 0x20 <= unit < 0x7F else f"\\u{unit:04x}"
         for unit in (int.from_bytes(units[place : place + 2], "big") for place in range(0, len(units), 2))
     )
+
+
+# Kafka's own tools. Each call starts a Java process, which takes 1 to 2 s. The tools have no faces but their command lines, so a password is
+# seen in the list of processes.
+
+Mechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+Resource: TypeAlias = Literal["topic", "group", "transactional-id", "cluster"]
+
+# a tool lives for a second: a small heap and the first compiler start fastest
+_JVM: Final = ("-Xms64m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+@dataclass(frozen=True)
+class DelegationToken:
+    """Holds a delegation token (KIP-48): SCRAM's user name and password, with `tokenauth=true`.
+
+    Attributes:
+        token_id: stands for the user name.
+        hmac: stands for the password.
+        owner: the user; a client with the token has this user's principal.
+    """
+
+    token_id: str
+    hmac: str = field(repr=False)
+    owner: str
+
+
+async def run_tool(main: str, *arguments: str, version: str = jars.KAFKA_VERSION, timeout: float = 60.0) -> str:
+    """Run a class of Kafka's tools, such as "org.apache.kafka.tools.GetOffsetShell", and return what it printed.
+
+    Raises:
+        KafkaServerFailed: the tool failed, with what it printed, or took longer than `timeout`.
+
+    Cancellation: the tool's process is killed; what it asked of the node may or may not have been done.
+    """
+    tools = await fetched(version)
+    name = main.rpartition(".")[2]
+    process = await asyncio.create_subprocess_exec(
+        *(str(tools.java), *_JVM, "-cp", f"{tools.library}/*", main, *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(timeout):
+            said, _ = await process.communicate()
+    except TimeoutError as error:
+        raise KafkaServerFailed(f"Kafka's tool {name} was not done within {timeout} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    text = said.decode(errors="replace")
+    if process.returncode:
+        raise KafkaServerFailed(f"Kafka's tool {name} failed: {text}")
+    return text
+
+
+async def set_feature(kafka: KafkaServer, name: str, level: int) -> None:
+    """Change the level of a feature, as `kafka-features.sh upgrade` does. Errors as `run_tool`."""
+    await run_tool(
+        "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", kafka.bootstrap_servers, "upgrade", "--feature", f"{name}={level}"
+    )
+
+
+class SecurityAdmin:
+    """Changes the users, tokens and ACLs of a running node.
+
+    Args:
+        node: the running node.
+        users: the passwords of the users that the node began with.
+
+    Every method raises `KafkaServerFailed` with the tool's words when it fails.
+    """
+
+    def __init__(self, node: SecuredKafkaServer, users: Mapping[str, str]) -> None:
+        self._node = node
+        self._passwords = dict(users)
+
+    async def set_user(self, user: str, password: str, *mechanisms: Mechanism, iterations: int = 4096) -> None:
+        """Add a user to SCRAM's, or change the password.
+
+        Args:
+            user: the name.
+            password: without the characters `[],`.
+            mechanisms: of these; none: of both.
+            iterations: the count of SCRAM, 4,096 to 16,384.
+        """
+        for mechanism in mechanisms or _SCRAM:
+            try:
+                await self._alter_user(user, "--add-config", f"{mechanism}=[iterations={iterations},password={password}]")
+            except KafkaServerFailed as failed:
+                # the tool's words repeat its command line
+                raise KafkaServerFailed(str(failed).replace(password, "***")) from None
+        self._passwords[user] = password
+
+    async def delete_user(self, user: str, *mechanisms: Mechanism) -> None:
+        """Delete a user's credentials of these mechanisms, or of both. Sessions that stand go on until they end."""
+        # Kafka takes one change of a user in a request
+        for mechanism in mechanisms or _SCRAM:
+            await self._alter_user(user, "--delete-config", mechanism)
+
+    async def create_token(self, owner: str) -> DelegationToken:
+        """Create a delegation token, as its owner, over SCRAM-SHA-256.
+
+        Raises:
+            KeyError: the owner's password is not known here.
+        """
+        path = self._node.folder / f"as-{owner}.properties"
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        text = (
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+            f'sasl.jaas.config={module} required username="{owner}" password="{self._passwords[owner]}";\n'
+        )
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="latin-1")
+        said = await run_tool(
+            "org.apache.kafka.tools.DelegationTokenCommand",
+            *("--bootstrap-server", self._node.address("SASL_PLAINTEXT"), "--command-config", os.fspath(path)),
+            *("--create", "--max-life-time-period", "-1"),
+        )
+        for line in said.splitlines():
+            words = line.split()
+            if f"User:{owner}" in words and len(words) > 2:
+                return DelegationToken(token_id=words[0], hmac=words[1], owner=owner)
+        raise KafkaServerFailed(f"Kafka's tool DelegationTokenCommand told no token of {owner}")
+
+    async def allow(self, user: str, *operations: str, resource: Resource = "topic", name: str = "*") -> None:
+        """Add ACLs: the user may do these operations, such as "Write", on a resource by name; "*": on all of the kind."""
+        await self._acl("--add", user, operations, resource, name)
+
+    async def withdraw(self, user: str, *operations: str, resource: Resource = "topic", name: str = "*") -> None:
+        """Remove ACLs that `allow` added."""
+        await self._acl("--remove", user, operations, resource, name)
+
+    async def _alter_user(self, user: str, *change: str) -> None:
+        await self._run("kafka.admin.ConfigCommand", "--alter", "--entity-type", "users", "--entity-name", user, *change)
+
+    async def _acl(self, verb: str, user: str, operations: tuple[str, ...], resource: Resource, name: str) -> None:
+        on = ("--cluster",) if resource == "cluster" else (f"--{resource}", name)
+        which = [word for operation in operations for word in ("--operation", operation)]
+        removing = ("--force",) if verb == "--remove" else ()
+        await self._run("org.apache.kafka.tools.AclCommand", verb, "--allow-principal", f"User:{user}", *which, *on, *removing)
+
+    async def _run(self, main: str, *arguments: str) -> None:
+        await run_tool(main, "--bootstrap-server", self._node.bootstrap_servers, *arguments)
+
+
+class SecuredKafkaServer(KafkaServer):
+    """Runs one Kafka node with the listeners of a `KafkaSecurity`, PLAINTEXT among them. Other arguments as `KafkaServer`.
+
+    Attributes:
+        admin: changes users, tokens and ACLs while the node runs.
+        certificates: of the node and its users, once it has started.
+    """
+
+    certificates: ServerCertificates
+
+    def __init__(self, security: KafkaSecurity, *, jvm_options: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(jvm_options=[*jvm_options, *security.jvm_options()], **options)
+        self.admin = SecurityAdmin(self, security.users)
+        self._security = security
+        self._listeners = {name: LISTENERS[name] for name in security.listeners}
+
+    @property
+    def folder(self) -> Path:
+        """Return the node's folder, which `stop` removes: for files of tools and clients."""
+        return self._node.make_folder()
+
+    def address(self, listener: Listener) -> str:
+        """Return a listener's address: by number for PLAINTEXT, by a name where certificates are checked."""
+        return f"{HOST if listener == 'PLAINTEXT' else ADVERTISED_HOST}:{self._ports[listener]}"
+
+    async def _format(self, tools: Tools, *arguments: str) -> None:
+        self.certificates = ServerCertificates.make(self.folder, self._security)
+        await super()._format(tools, *arguments, *self._security.format_arguments())
+
+    def _settings(self) -> dict[str, object]:
+        addresses = ",".join(f"{name}://{self.address(name)}" for name in self._security.listeners)
+        return super()._settings() | {"advertised.listeners": addresses} | self._security.settings(self.certificates)
+
+
+class SecuredServerThread(ServerThread):
+    """A `SecuredKafkaServer` in a thread of its own, with methods that block until they are done."""
+
+    def __init__(self, security: KafkaSecurity) -> None:
+        super().__init__(make=lambda: SecuredKafkaServer(security))
+
+    @property
+    def certificates(self) -> ServerCertificates:
+        """Return the paths of the certificates of the node and its users."""
+        return self.call(lambda server: server.certificates)
+
+    def address(self, listener: Listener) -> str:
+        """Return a listener's address as `SecuredKafkaServer.address` does."""
+        return self.call(lambda server: server.address(listener))
+
+    def administrate(self, change: Callable[[SecurityAdmin], Awaitable[R]]) -> R:
+        """Wait for a method of `SecuredKafkaServer.admin`: `administrate(lambda admin: admin.delete_user("alice"))`."""
+        return self.call(lambda server: change(server.admin))

@@ -34,16 +34,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
-    "KAFKA_VERSION",
-    "SPARK_VERSION",
     "JarsUnavailable",
     "JavaMissing",
+    "KAFKA_VERSION",
+    "SPARK_VERSION",
     "cache_folder",
     "check_spark",
     "java",
     "kafka",
     "spark_connector",
 ]
+
 
 KAFKA_VERSION: Final = "4.3.1"
 SPARK_VERSION: Final = "4.2.0"

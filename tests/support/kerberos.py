@@ -23,6 +23,7 @@ import itertools
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer.testing.security.listener import SIMPLE_SERVERS
 from aioproducer.testing.security.mechanisms import Refusal
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.security.accounts import Accounts
 
 __all__ = ["ClientContext", "GssapiServer", "OpenedContext", "ScriptedGssError", "ScriptedGssapi"]
+
 
 _PROOF_BYTES: Final = 32
 _NO_LAYER: Final = b"\x01\0\0\0"
@@ -141,6 +143,9 @@ class GssapiServer:
         key = _proof(self._key, b"session", body)
         self._session = _Session(key, is_client=False)
         return _proof(key, b"answer")
+
+
+SIMPLE_SERVERS["GSSAPI"] = GssapiServer  # from here on `ListenerSecurity` takes the mechanism
 
 
 class ClientContext:

@@ -25,14 +25,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import KafkaError
-from aioproducer.testing.kafka_node import HOST, free_ports, guarded
+from aioproducer.testing.kafka_server import HOST, free_ports, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
-__all__ = ["REALM", "BrokerKerberos", "Kdc", "KdcFailed"]
+__all__ = ["BrokerKerberos", "Kdc", "KdcFailed", "REALM"]
+
 
 REALM: Final = "EXAMPLE.TEST"
 _PROGRAMS: Final = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")

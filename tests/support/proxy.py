@@ -21,6 +21,7 @@ from typing import Final, Literal, Self, TypeAlias, cast
 
 __all__ = ["FaultProxy", "Way"]
 
+
 Way: TypeAlias = 'Literal["both", "requests", "answers"]'
 
 _HOST: Final = "127.0.0.1"

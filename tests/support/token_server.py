@@ -26,11 +26,20 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Literal, TypeAlias, get_args
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
 from urllib.parse import parse_qsl, unquote_plus
+
+from aioproducer.counting import counted
+from aioproducer.testing.security.listener import ServerCertificate
+from aioproducer.wall_clock import wall_time
+
+__all__ = ["TokenFault", "TokenRequest", "TokenServer"]
+
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -42,15 +51,6 @@ except ModuleNotFoundError as missing:
         "aioproducer.testing.TokenServer needs cryptography: pip install 'aioproducer[crypto]'", name="cryptography"
     ) from missing
 
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Self
-
-from aioproducer.counting import counted
-from aioproducer.testing.security.listener import ServerCertificate
-from aioproducer.wall_clock import wall_time
-
-__all__ = ["TokenFault", "TokenRequest", "TokenServer"]
 
 TokenFault: TypeAlias = Literal[
     "refused",

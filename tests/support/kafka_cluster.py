@@ -23,19 +23,32 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-from aioproducer import jars
 from aioproducer.errors import TransportError, broker_error
+from aioproducer.testing import jars
 from aioproducer.testing.client import WireClient
-from aioproducer.testing.kafka_node import HOST, KafkaNode, KafkaServerFailed, PortTakenError, Tools, fetched, new_cluster_id
-from aioproducer.testing.kafka_server import ATTEMPTS, SMALL, until_alive
-from aioproducer.testing.proxy import FaultProxy
+from aioproducer.testing.kafka_server import (
+    ATTEMPTS,
+    HOST,
+    SMALL,
+    KafkaNode,
+    KafkaServerFailed,
+    PortTakenError,
+    Tools,
+    fetched,
+    new_cluster_id,
+    until_alive,
+)
+from aioproducer.testing.thread import LoopThread
+from tests.support.proxy import FaultProxy
 
 __all__ = ["KafkaCluster", "steady_ports"]
 
+
 _ASK_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
+_STOP_SECONDS: Final = 30.0  # for a controlled shutdown, which first moves leaders to other nodes
 _NO_TOPIC: Final = 3
 _PORTS: Final = range(20_000, 32_000)  # outside the range of outgoing connections, which could take the port of a node that is down
 
@@ -60,7 +73,7 @@ class KafkaCluster:
 
     Args:
         nodes: number of nodes; with fewer than three, none may be down.
-        version: the Kafka version; its jars are downloaded once (see `aioproducer.jars`).
+        version: the Kafka version; its jars are downloaded once (see `aioproducer.testing.jars`).
         properties: added to each node's `server.properties`, in place of the defaults there.
         proxied: whether clients reach each node through a `FaultProxy`, in `proxies` by the node's number.
         heap: the size of each node's Java heap, in Java's notation.
@@ -196,7 +209,13 @@ class KafkaCluster:
         Cancellation: the shutdown continues.
         """
         self.resume_if_paused(node)
-        await self._node(node).shut_down()
+        process = self._node(node).running()
+        process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            await self._node(node).end()
 
     async def kill(self, node: int) -> None:
         """Kill a node at once (SIGKILL), as a crash does; its data remains.
@@ -376,6 +395,65 @@ class KafkaCluster:
             **_QUICK,
             **self._properties,
         }
+
+
+class ClusterThread(LoopThread[KafkaCluster]):
+    """A `KafkaCluster` of three nodes behind proxies, with methods that block until they are done."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: KafkaCluster(proxied=True))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return the addresses for clients: those of the proxies."""
+        return self.call(lambda cluster: cluster.bootstrap_servers)
+
+    @property
+    def answering(self) -> list[int]:
+        """Return the numbers of the nodes that run and are not paused."""
+        return self.call(lambda cluster: cluster.answering)
+
+    def start(self, node: int) -> None:
+        """Start a node as `KafkaCluster.start` does."""
+        self.call(lambda cluster: cluster.start(node))
+
+    def stop(self, node: int) -> None:
+        """Stop a node as `KafkaCluster.stop` does."""
+        self.call(lambda cluster: cluster.stop(node))
+
+    def kill(self, node: int) -> None:
+        """Kill a node as `KafkaCluster.kill` does."""
+        self.call(lambda cluster: cluster.kill(node))
+
+    def pause(self, node: int) -> None:
+        """Pause a node as `KafkaCluster.pause` does."""
+        self.call(lambda cluster: cluster.pause(node))
+
+    def resume(self, node: int) -> None:
+        """Resume a node as `KafkaCluster.resume` does."""
+        self.call(lambda cluster: cluster.resume(node))
+
+    def restore(self) -> None:
+        """Repair the cluster as `KafkaCluster.restore` does."""
+        self.call(lambda cluster: cluster.restore())
+
+    def trouble(self, node: int, what: str, *arguments: Any) -> None:
+        """Call a method of the node's `FaultProxy`: `delay`, `slow`, `black_hole`, `cut`, `reset` or `heal`."""
+        self.call(lambda cluster: getattr(cluster.proxies[node], what)(*arguments))
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replication_factor: int | None = None
+    ) -> None:
+        """Create a topic as `KafkaCluster.create_topic` does."""
+        self.call(lambda cluster: cluster.create_topic(name, partitions, config, replication_factor=replication_factor))
+
+    def end_offsets(self, topic: str) -> list[int]:
+        """Return offsets as `KafkaCluster.end_offsets` does."""
+        return self.call(lambda cluster: cluster.end_offsets(topic))
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Return a partition's leader as `KafkaCluster.leader` does."""
+        return self.call(lambda cluster: cluster.leader(topic, partition))
 
 
 def steady_ports(count: int) -> list[int]:
