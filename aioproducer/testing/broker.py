@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.testing.call import Call
 from aioproducer.testing.connection import Connection
-from aioproducer.testing.security.tls_stream import TlsSpoil, TlsStream
+from aioproducer.testing.security.tls import TlsSpoil, TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

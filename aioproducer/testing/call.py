@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.faults import Target, When
     from aioproducer.testing.handlers.handler import Handler
     from aioproducer.testing.security.authenticator import Outcome
-    from aioproducer.testing.security.authorizer import Operation, ResourceType
+    from aioproducer.testing.security.cluster_security import Operation, ResourceType
     from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["Call", "Context"]
@@ -114,7 +114,7 @@ class Call:
 
     def may(self, operation: Operation, kind: ResourceType, name: str | None) -> bool:
         """Return whether the connection's principal may do this to a topic, a group, a transactional id or the cluster."""
-        return self.cluster.security.authorizer.allows(self.connection.authenticator.principal, operation, kind, name or "")
+        return self.cluster.security.allows(self.connection.authenticator.principal, operation, kind, name or "")
 
     def check_may(self, operation: Operation, kind: ResourceType, name: str | None) -> None:
         """Check `may`.

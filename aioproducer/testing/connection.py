@@ -21,7 +21,7 @@ from aioproducer.testing.call import Call
 from aioproducer.testing.handlers import connect
 from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Request, TlsFailure, Violation
 from aioproducer.testing.security.authenticator import MOST_BYTES, Admission, Authenticator, Ending
-from aioproducer.testing.security.tls_contexts import common_name
+from aioproducer.testing.security.tls import common_name
 from aioproducer.wire.api import NAMES, ApiKey
 from aioproducer.wire.frame import FrameReader, decode_request, encode_response
 from aioproducer.wire.schema import codec, message

@@ -13,14 +13,14 @@ A `Verdict` describes the faults of one request; `call` carries them out. `Troub
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer.errors import broker_error
-from aioproducer.testing.security.scram_spoils import scram_changes
-from aioproducer.testing.security.tls_stream import TlsSpoil
+from aioproducer.testing.security.tls import TlsSpoil
 from aioproducer.wire.frame import encode_response
 
 if TYPE_CHECKING:
@@ -478,7 +478,22 @@ class Trouble:
             times: number of SaslAuthenticate requests that the change looks at, of each mechanism; None: all.
             broker: only on this broker.
         """
-        self._script("SaslAuthenticate", "rewrite", times, broker, rewrite=scram_changes(count, nonce, first, final))
+
+        def change(answer: Any) -> None:
+            sound = bytes(answer.auth_bytes)
+            if sound.startswith(b"r="):
+                if count is not None:
+                    sound = re.sub(rb",i=\d+", b",i=%d" % count, sound)
+                if nonce is not None:
+                    sound = re.sub(rb"^r=[^,]+", lambda _: b"r=" + nonce, sound)
+                spoil = first
+            elif sound.startswith(b"v="):
+                spoil = final
+            else:
+                return
+            answer.auth_bytes = sound if spoil is None else spoil(sound) if callable(spoil) else spoil
+
+        self._script("SaslAuthenticate", "rewrite", times, broker, rewrite=change)
 
     # ---
 

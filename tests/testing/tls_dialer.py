@@ -6,8 +6,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any, cast
 
-from aioproducer.testing.security.tls_contexts import _VERSIONS
-from aioproducer.testing.security.tls_stream import TlsStream
+from aioproducer.testing.security.tls import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ def client_context(
     """A context that trusts one authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority.decode())
-    context.minimum_version, context.maximum_version = (_VERSIONS[version] for version in versions)
+    context.minimum_version, context.maximum_version = (ssl.TLSVersion[version.replace(".", "_")] for version in versions)
     if certificate is not None:
         path = folder / "client.pem"
         path.write_bytes(certificate.pem)

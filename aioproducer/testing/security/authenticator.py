@@ -18,7 +18,7 @@ from aioproducer.errors import broker_error
 from aioproducer.testing.security.listener import SIMPLE_SERVERS, WITH_TOKENS
 from aioproducer.testing.security.mechanisms import Refusal, ScramServer
 from aioproducer.testing.security.oauthbearer import ListenerTokens, OAuthBearerServer
-from aioproducer.testing.security.tls_contexts import server_context
+from aioproducer.testing.security.tls import server_context
 from aioproducer.wall_clock import wall_time
 from aioproducer.wire.api import ApiKey
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from aioproducer.testing.security.accounts import Accounts
 from aioproducer.testing.security.authenticator import BrokerSecurity
-from aioproducer.testing.security.authorizer import Authorizer
-from aioproducer.testing.security.tls_contexts import new_tls
+from aioproducer.testing.security.tls import new_tls
 from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from aioproducer.testing.broker import FakeBroker
     from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, TlsFailure
-    from aioproducer.testing.security.authorizer import Operation, ResourceType
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
 
-__all__ = ["ClusterSecurity"]
+__all__ = ["ClusterSecurity", "Operation", "ResourceType"]
 
 
-class _Secured(Protocol):
-    security: BrokerSecurity
+Operation: TypeAlias = Literal["All", "Read", "Write", "Create", "Describe", "IdempotentWrite"]
+ResourceType: TypeAlias = Literal["topic", "group", "transactional_id", "cluster"]
 
 
 class ClusterSecurity:
@@ -46,19 +45,26 @@ class ClusterSecurity:
         wall_clock: returns the seconds since 1970, for the dates of tokens.
 
     Attributes:
+        dials: the accepted connections, in order; a connection counts before TLS and SASL.
+        authentications: how each authentication and re-authentication ended, in order.
+        expired_sessions: the connections that were closed because a request came after the end of their session.
+        tls_failures: why TLS handshakes failed, or TLS connections later, in order.
         authority_pem: the certificate of the authority that the cluster made, as it was given no `tls`; None: it made none.
     """
 
     def __init__(
-        self, listener: ListenerSecurity, brokers: Mapping[int, _Secured], journal: Journal, wall_clock: Callable[[], float] = wall_time
+        self, listener: ListenerSecurity, brokers: Mapping[int, FakeBroker], journal: Journal, wall_clock: Callable[[], float] = wall_time
     ) -> None:
-        self.authorizer: Authorizer = Authorizer()
+        self.dials: list[Dial] = journal.dials
+        self.authentications: list[Authentication] = journal.authentications
+        self.expired_sessions: list[ExpiredSession] = journal.expired_sessions
+        self.tls_failures: list[TlsFailure] = journal.tls_failures
+        self._denials: set[tuple[str, Operation, ResourceType, str]] = set()
         self.authority_pem: bytes | None = None
         self._own_tls: ListenerTls | None = None
         accounts = Accounts(listener.users, listener.scram_iterations)
         self._every = BrokerSecurity(self._completed(listener), accounts, wall_clock=wall_clock)
         self._brokers = brokers
-        self._journal = journal
         self._generations = itertools.count(1)
 
     def of_new_broker(self) -> BrokerSecurity:
@@ -124,7 +130,7 @@ class ClusterSecurity:
             group: a group's name, or "*".
             transactional_id: a transactional id, or "*".
         """
-        self.authorizer.deny(principal, operation, *_resource(topic, group, transactional_id))
+        self._denials.add(_denial(principal, operation, topic, group, transactional_id))
 
     def allow(
         self,
@@ -140,29 +146,16 @@ class ClusterSecurity:
         Raises:
             ValueError: it is not denied.
         """
-        self.authorizer.allow(principal, operation, *_resource(topic, group, transactional_id))
+        denial = _denial(principal, operation, topic, group, transactional_id)
+        if denial not in self._denials:
+            raise ValueError(f"{operation} on {denial[2]} {denial[3]} is not denied to {principal}")
+        self._denials.remove(denial)
 
-    # --- its log
-
-    @property
-    def dials(self) -> list[Dial]:
-        """Return the accepted connections, in order; a connection counts before TLS and SASL."""
-        return self._journal.dials
-
-    @property
-    def authentications(self) -> list[Authentication]:
-        """Return how each authentication and re-authentication ended, in order."""
-        return self._journal.authentications
-
-    @property
-    def expired_sessions(self) -> list[ExpiredSession]:
-        """Return the connections that were closed because a request came after the end of their session."""
-        return self._journal.expired_sessions
-
-    @property
-    def tls_failures(self) -> list[TlsFailure]:
-        """Return why TLS handshakes failed, or TLS connections later, in order."""
-        return self._journal.tls_failures
+    def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Return whether a principal may do this to a resource, as Kafka's StandardAuthorizer where everything else is allowed."""
+        whole: Operation = "All"
+        denials = ((who, what, kind, which) for who in (principal, "*") for what in (operation, whole) for which in (name, "*"))
+        return self._denials.isdisjoint(denials)
 
     @property
     def client_options(self) -> dict[str, Any]:
@@ -189,9 +182,14 @@ class ClusterSecurity:
         return [self._brokers[broker].security]
 
 
-def _resource(topic: str | None, group: str | None, transactional_id: str | None) -> tuple[ResourceType, str]:
-    given: list[tuple[ResourceType, str | None]] = [("topic", topic), ("group", group), ("transactional_id", transactional_id)]
-    named: list[tuple[ResourceType, str]] = [(kind, name) for kind, name in given if name is not None]
+def _denial(
+    principal: str, operation: Operation, topic: str | None, group: str | None, transactional_id: str | None
+) -> tuple[str, Operation, ResourceType, str]:
+    if operation not in get_args(Operation):
+        raise ValueError(f"operation is {', '.join(get_args(Operation))}, not {operation!r}")
+    given: dict[ResourceType, str | None] = {"topic": topic, "group": group, "transactional_id": transactional_id}
+    named = [(kind, name) for kind, name in given.items() if name is not None]
     if len(named) > 1:
         raise ValueError("an operation is on one topic, one group or one transactional id")
-    return named[0] if named else ("cluster", "kafka-cluster")
+    kind, name = named[0] if named else ("cluster", "kafka-cluster")
+    return principal.removeprefix("User:"), operation, kind, name

@@ -1,22 +1,84 @@
-"""TLS over any stream, by `ssl.MemoryBIO`: on sockets and on the memory streams of a fake cluster alike, in virtual time too.
-
-To the stream below, a `TlsStream` is an `asyncio.Protocol`; to the protocol above, it is the transport. The protocol above is connected at
-once; what it writes is sent after the handshake.
-"""
+"""TLS of a fake broker: a listener's `ssl.SSLContext`, a certificate for a cluster that is given none, and TLS over any stream."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
+import tempfile
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer.testing.security.listener import ListenerTls
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from aioproducer.interfaces import Buffer, Receiver
+    from aioproducer.testing.security.listener import ClientAuth
 
-__all__ = ["TlsSpoil", "TlsStream"]
+__all__ = ["TlsSpoil", "TlsStream", "common_name", "new_tls", "server_context"]
+
+_VERIFY: Final[Mapping[ClientAuth, ssl.VerifyMode]] = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_MEMORY_BROKERS: Final = 16
+
+
+def server_context(tls: ListenerTls) -> ssl.SSLContext:
+    """Return a context with a listener's certificate, versions and demands of clients.
+
+    Raises:
+        ssl.SSLError: the certificate or the key is malformed.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # TLS 1.0 and 1.1, which a test asks for
+        context.minimum_version, context.maximum_version = (ssl.TLSVersion[version.replace(".", "_")] for version in tls.versions)
+    if context.minimum_version < ssl.TLSVersion.TLSv1_2:
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    elif tls.ciphers is not None:
+        context.set_ciphers(tls.ciphers)
+    # ssl loads a key from a file alone
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "server.pem"
+        path.touch(mode=0o600)
+        path.write_bytes(tls.certificate.pem)
+        context.load_cert_chain(path)
+    context.num_tickets = tls.tickets
+    context.verify_mode = _VERIFY[tls.client_auth]
+    if tls.client_authority is not None:
+        context.load_verify_locations(cadata=tls.client_authority.pem.decode())
+    return context
+
+
+def new_tls() -> tuple[ListenerTls, bytes]:
+    """Make an authority and a certificate for the brokers' addresses. Returns the TLS, and the authority's certificate in PEM.
+
+    Raises:
+        ModuleNotFoundError: the extra `crypto` is not installed.
+    """
+    from aioproducer.testing.certificates import LOOPBACK, CertificateAuthority
+
+    authority = CertificateAuthority()
+    names = (*LOOPBACK, *(f"broker-{number}.memory" for number in range(1, _MEMORY_BROKERS + 1)))
+    return ListenerTls(authority.server(*names)), authority.pem
+
+
+def common_name(tls: ssl.SSLObject) -> str | None:
+    """Return the CN of the peer's certificate; None: it showed none."""
+    certificate: Any = tls.getpeercert() or {}
+    return next((value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"), None)
+
+
+# TLS over any stream, by `ssl.MemoryBIO`: on sockets and on the memory streams of a fake cluster alike, in virtual time too.
+#
+# To the stream below, a `TlsStream` is an `asyncio.Protocol`; to the protocol above, it is the transport. The protocol above is connected at
+# once; what it writes is sent after the handshake.
+
 
 _READ_AT_MOST: Final = 256 * 1024
 _FATAL_ALERT: Final = bytes.fromhex("15 03 03 00 02 02")
