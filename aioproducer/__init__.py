@@ -18,7 +18,6 @@ if _typing.TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.config.producer_options import ProducerOptions
     from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
-    from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.append.thread_bridge import FromThread, ThreadDelivery
     from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
@@ -158,7 +157,6 @@ __all__ = [
     "ProducerRecord",
     "ProducerStatusContext",
     "ProtocolError",
-    "ReadyBatch",
     "Receiver",
     "Record",
     "RecordMetadata",
@@ -234,7 +232,6 @@ _HOMES = {
     "ProducerConfig": "config",
     "ProducerStatusContext": "interfaces",
     "ProducerRecord": "model",
-    "ReadyBatch": "engine.append.batch_builder",
     "Record": "model",
     "RecordMetadata": "model",
     "RoundRobinPartitioner": "partitioners",

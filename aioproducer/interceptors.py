@@ -17,7 +17,7 @@ class Interceptor:
     """Does nothing: derive from it, or give any object that has some of its methods.
 
     For each record the producer calls `on_send` once, and then either `on_acknowledgement` or `on_error`, once. For a record that was
-    queued, it does so before the record's waiting tasks and callbacks run. Records of `create_batch` are not intercepted.
+    queued, it does so before the record's waiting tasks and callbacks run.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:

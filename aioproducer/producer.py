@@ -12,7 +12,6 @@ from aioproducer.build import VERSION
 from aioproducer.config.option_kinds import DEFAULT_PREFIX
 from aioproducer.config.producer_config import ProducerConfig, check_hooks, with_client_id, without_content
 from aioproducer.config.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
-from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
 from aioproducer.engine.chosen_build import REASON, Delivery
@@ -363,23 +362,6 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         """
         send = partial(_OURS["send"], self)
         return await self._running_engine().send_columns(topic, values, keys, partition, timestamps_ms, headers, partitions, send)
-
-    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
-        """Return an empty batch of one partition: `append` to it until it is full, then `await send_batch(batch)`.
-
-        Its records are sent in one batch, without records of other sends. It takes no `buffer_memory` before `send_batch`.
-        """
-        return self._running_engine().parts.accumulator.create_batch(topic, partition)
-
-    async def send_batch(self, batch: ReadyBatch) -> Deliveries:
-        """Queue a batch of `create_batch` after its partition's queued records. Waits as `send` does. Returns the deliveries.
-
-        Raises:
-            UsageError: the batch is empty, was sent before, or belongs to another producer.
-            The other errors of `send`. The batch was not queued, and may be sent again.
-        Cancellation: while the call waits, the batch is not queued.
-        """
-        return await self._running_engine().parts.accumulator.append_batch(batch)
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic (aiokafka's `partitions_for`).

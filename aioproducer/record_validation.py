@@ -26,7 +26,6 @@ __all__ = [
     "BATCH_OVERHEAD",
     "RecordValidation",
     "Unencoded",
-    "check_batch",
     "check_columns",
     "check_partition",
     "check_records",
@@ -67,15 +66,6 @@ def check_partition(topic: str, partition: object) -> int | None:
     if number is None or not 0 <= number <= _LAST_PARTITION:
         raise UsageError(f"partition={shown(partition)} for {topic!r}: it is a number from 0 on, less than 2**31, or None")
     return number
-
-
-def check_batch(topic: object, partition: object) -> tuple[str, int]:
-    """Return the topic and the partition of a batch that the user fills. Raises UsageError unless they are a topic and a number."""
-    name = check_topic(topic)
-    number = check_partition(name, partition)
-    if number is None:
-        raise UsageError(f"a batch for {name!r} belongs to one partition: name it")
-    return name, number
 
 
 def check_columns(config: ProducerConfig, topic: str, *, partition: int | None, partitions: object, headers: object) -> None:

@@ -126,9 +126,6 @@ async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
     awaited.append(await watch.run(in_thread(producer.from_thread.send, "orders", **record)))
     try:
         awaited.append(producer.send_nowait("orders", **record))
-        batch = producer.create_batch("orders", 0)
-        watch.look(batch, batch.append(**record))
-        awaited.append(await watch.run(producer.send_batch(batch)))
     except Exception as error:
         watch.look(error)
     tasks = [asyncio.create_task(producer.send("orders", **record), name="send") for _ in range(20)]

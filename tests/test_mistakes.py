@@ -74,32 +74,6 @@ async def elsewhere(act: Callable[[], Awaitable[object]]) -> None:
     raise error[0]
 
 
-async def twice(producer: Producer[Any, Any]) -> None:
-    batch = producer.create_batch("orders", 0)
-    batch.append(b"v")
-    await (await producer.send_batch(batch))
-    await producer.send_batch(batch)
-
-
-async def of_another(producer: Producer[Any, Any]) -> None:
-    async with Producer(bootstrap_servers=producer.config.bootstrap_servers, dialer=producer._dialer) as other:
-        batch = other.create_batch("orders", 0)
-        batch.append(b"v")
-        await producer.send_batch(batch)
-
-
-async def empty(producer: Producer[Any, Any]) -> None:
-    await producer.send_batch(producer.create_batch("orders", 0))
-
-
-async def batch_of(producer: Producer[Any, Any], topic: Any, partition: Any) -> None:
-    producer.create_batch(topic, partition)
-
-
-async def appended(producer: Producer[Any, Any], **record: Any) -> None:
-    producer.create_batch("orders", 0).append(**record)
-
-
 async def from_thread_here(producer: Producer[Any, Any]) -> None:
     producer.from_thread.send("orders", b"v")
 
@@ -247,14 +221,6 @@ MISTAKES = [
     Mistake("many a text", lambda p: p.send_many("orders", [SECRET]), "SerializationError", "is str, not bytes"),
     Mistake("many a tuple", lambda p: p.send_many("orders", [(b"v", b"k")]), "SerializationError", "is tuple, not bytes"),
     Mistake("many partition", lambda p: p.send_many("orders", [Record(b"v", partition=-1)]), "UsageError", "partition=-1"),
-    # batches
-    Mistake("batch nowhere", lambda p: batch_of(p, "orders", None), "UsageError", "belongs to one partition: name it"),
-    Mistake("batch topic", lambda p: batch_of(p, 1, 0), "UsageError", "a topic is a non-empty string, not int"),
-    Mistake("batch text", lambda p: appended(p, value=SECRET), "SerializationError", "is str, not bytes"),
-    Mistake("batch twice", twice, "UsageError", "was sent before"),
-    Mistake("batch empty", empty, "UsageError", "is empty"),
-    Mistake("batch of another", of_another, "UsageError", "what create_batch of this producer gave"),
-    Mistake("no batch", lambda p: p.send_batch(b"v"), "UsageError", "what create_batch of this producer gave"),
     # now, threads, loops
     Mistake("now unknown", nowait_unknown, "WouldBlock", "metadata of the topic.*partitions_for.*not queued"),
     Mistake("thread of the loop", from_thread_here, "UsageError", "from_thread is for other threads.*await producer.send"),
@@ -339,7 +305,6 @@ BEFORE_AND_AFTER = {
     "send_nowait": lambda p: p.send_nowait("orders", b"v"),
     "send_many": lambda p: p.send_many("orders", [b"v"]),
     "send_columns": lambda p: p.send_columns("orders", values=pa.array([b"v"])),
-    "create_batch": lambda p: p.create_batch("orders", 0),
     "partitions_for": lambda p: p.partitions_for("orders"),
     "flush": lambda p: p.flush(),
     "from_thread": lambda p: asyncio.to_thread(p.from_thread.send, "orders", b"v"),

@@ -31,7 +31,6 @@ from aioproducer import (
     Position,
     Producer,
     ProducerConfig,
-    ReadyBatch,
     Record,
     RecordMetadata,
     TopicPartition,
@@ -78,10 +77,6 @@ async def test_the_face_has_types() -> None:
                 assert_type(await producer.send_columns("orders", values=()), Deliveries)
             assert_type(deliveries[0], Delivery)
             assert_type(deliveries[:1], list[Delivery])
-            batch = producer.create_batch("orders", 0)
-            assert_type(batch, ReadyBatch)
-            assert_type(batch.append({"a": 1}, "key"), bool)
-            assert_type(await producer.send_batch(batch), Deliveries)
             assert_type(await producer.partitions_for("orders"), set[int])
             assert_type(producer.from_thread, FromThread[str, dict[str, int]])
             assert_type(await producer.flush(), FlushSummary)
@@ -90,7 +85,7 @@ async def test_the_face_has_types() -> None:
             assert_type(producer.metrics().number("record-send-total"), float)
             assert_type(producer.metrics().distribution("batch-fill-ratio"), Distribution)
             assert_type(producer.health(), Health)
-        assert len(cluster.values("orders")) == 8
+        assert len(cluster.values("orders")) == 7
 
 
 def hinted() -> list[tuple[str, Any]]:
@@ -124,7 +119,6 @@ INTERNAL = {
     "ThreadBridge": "`Producer.from_thread` makes a `FromThread`",
     "AllProducerArguments": "`Producer.from_env` takes its items by name; a settings class uses `ProducerOptions`",
     "Encoding": "`Producer.topic` makes a `Topic`",
-    "DeliveryContext": "`Producer.create_batch` makes a `ReadyBatch`",
     "Handler": "`FakeCluster.handler` is called by the connections of the fake",
     "_End": "`FaultProxy.welcome` and `forget` are called by the proxy's connections",
     "FakeBroker": "`FakeCluster.add_broker` makes one",

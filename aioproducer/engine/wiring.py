@@ -175,7 +175,7 @@ def wire(
     admission = Admission(context, fast_path, loop_budget, appender, requests, schedule.turn, gate)
     interception = _interception(config, loop, delivery_context.watch, instruments)
     record_accumulator = RecordAccumulator if gate is None else _transactional_accumulator(gate)
-    accumulator = record_accumulator(checks, admission, appender, delivery_context, schedule.check, interception)
+    accumulator = record_accumulator(checks, admission, appender, schedule.check, interception)
     _set_up(fast_path, config, appender, schedule, checks, delivery_context.watch, interception)
 
     # Metadata

@@ -26,7 +26,6 @@ USES: dict[str, Callable[[Any, str], Any]] = {
     "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, b"v"),
     "send_many": lambda producer, topic: producer.send_many(topic, [b"v"]),
     "send_columns": lambda producer, topic: producer.send_columns(topic, values=pa.array([b"v"])),
-    "create_batch": lambda producer, topic: producer.create_batch(topic, 0),
     "partitions_for": lambda producer, topic: producer.partitions_for(topic),
     "flush": lambda producer, _topic: producer.flush(),
 }

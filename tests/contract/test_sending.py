@@ -234,15 +234,12 @@ async def test_numbers_and_times_of_data_frames(side: Side) -> None:
     async with side.producer(partitioner=lambda _key, _count: np.int32(0)) as producer:
         await producer.send(topic, b"0", **given)
         await producer.send_many(topic, [Record(b"1", **given)])
-        batch = producer.create_batch(topic, np.int64(1))
-        assert type(batch.partition) is int
-        batch.append(b"2", timestamp_ms=given["timestamp_ms"])
-        await producer.send_batch(batch)
+        await producer.send_many(topic, [Record(b"2", **given)])
         await producer.send_columns(topic, values=pa.array([b"3"]), partition=np.int64(1), timestamps_ms=given["timestamp_ms"])
         await producer.send(topic, b"4", timestamp_ms=np.int64(1_700_000_000_000))
-        for number in (None, True, np.float64(1), -1):
+        for number in (True, np.float64(1), -1):
             with pytest.raises(UsageError, match="partition"):
-                producer.create_batch(topic, number)
+                await producer.send(topic, b"v", partition=number)
     log = await side.log(topic)
     placed = [(index, value, stamp) for index in (1, 0) for _, value, stamp, _ in log[index]]
     assert placed == [(int(number < 4), b"%d" % number, 1_700_000_000_000) for number in range(5)]
@@ -376,28 +373,18 @@ async def test_send_many_that_stops_half_way_tells_what_is_queued(side: Side) ->
     async with side.producer() as producer:
         with pytest.raises(SerializationError) as raised:
             await producer.send_many(topic, [Record(b"1", partition=0), Record(b"2", partition=0), Record(3, partition=0)])  # type: ignore[arg-type]
-        queued = raised.value.queued  # type: ignore[attr-defined]
-        assert Deliveries.of(raised.value) is queued
+        queued = Deliveries.of(raised.value)
         assert [one.offset for one in await queued] == [0, 1]
         assert queued.offsets() == {0: (0, 1)}
         assert queued.first_failure() is None
-        for again in (pickle.loads(pickle.dumps(raised.value)), copy.copy(raised.value), copy.deepcopy(raised.value)):
-            assert await Deliveries.of(again) == await queued
-            assert str(again) == str(raised.value)
-
-
-async def test_what_is_pending_in_an_error_does_not_end_in_its_copy(side: Side) -> None:
-    """Awaiting a pending delivery of a copied error raises at once, and does not wait for ever."""
-    topic = await side.topic()
-    async with side.producer() as producer:
-        with pytest.raises(SerializationError) as raised:
-            await producer.send_many(topic, [Record(b"1", partition=0), Record(3, partition=0)])  # type: ignore[arg-type]
-        again = Deliveries.of(pickle.loads(pickle.dumps(raised.value)))
-        assert len(again) == 1
-        if not again.done():
-            with pytest.raises(ProducerClosed, match="copy"):
-                await again
-        assert len(await Deliveries.of(raised.value)) == 1
+        for again in (copy.copy(raised.value), copy.deepcopy(raised.value)):
+            assert Deliveries.of(again) is queued
+        elsewhere = pickle.loads(pickle.dumps(raised.value))
+        assert (type(elsewhere), str(elsewhere), elsewhere.__notes__) == (type(raised.value), str(raised.value), raised.value.__notes__)
+        with pytest.raises(UsageError, match="was pickled, without its deliveries"):
+            Deliveries.of(elsewhere)
+        with pytest.raises(TypeError, match="Pass on their outcomes"):
+            pickle.dumps(queued)
 
 
 async def test_send_columns(side: Side) -> None:
@@ -418,51 +405,11 @@ async def test_send_columns(side: Side) -> None:
                 await producer.send_columns(topic, values=bad)
         with pytest.raises(RecordTooLarge) as raised:
             await producer.send_columns(topic, values=pa.array([b"last", bytes(2**21)]), partition=1, timestamps_ms=9)
-        assert [one.offset for one in await raised.value.queued] == [6]  # type: ignore[attr-defined]
+        assert [one.offset for one in await Deliveries.of(raised.value)] == [6]  # type: ignore[attr-defined]
     assert (await side.log(topic))[1] == [
         *((b"a", b"0", 5, ()), (b"b", None, 5, ()), (None, b"2", 5, ()), (b"d", b"3", 5, ())),
         *((None, b"2", 7, ()), (None, b"3", 8, ()), (None, b"last", 9, ())),
     ]
-
-
-async def test_a_batch_that_was_closed_is_sent(side: Side) -> None:
-    """A closed batch takes no more records, as in aiokafka. It may be closed twice, empty or not."""
-    topic = await side.topic()
-    async with side.producer() as producer:
-        batch = producer.create_batch(topic, 0)
-        assert batch.append(b"1")
-        batch.close()
-        batch.close()
-        assert batch.append(b"2") is False
-        assert [one.offset for one in await (await producer.send_batch(batch))] == [0]
-        empty = producer.create_batch(topic, 0)
-        empty.close()
-        assert empty.append(b"3") is False
-        with pytest.raises(UsageError, match="empty"):
-            await producer.send_batch(empty)
-        assert (await producer.send_and_wait(topic, b"4", partition=0)).offset == 1
-
-
-async def test_a_batch_of_ones_own(side: Side) -> None:
-    """The caller's batch takes records until it is full and is sent once. Its deliveries are those of its records."""
-    topic = await side.topic()
-    async with side.producer(batch_size=1000) as producer:
-        batch = producer.create_batch(topic, 1)
-        with pytest.raises(UsageError):
-            await producer.send_batch(batch)
-        assert batch.append(b"1", b"k", timestamp_ms=5, headers=(("a", None),))
-        with pytest.raises(SerializationError):
-            batch.append("text")
-        assert batch.append(b"2", timestamp_ms=6)
-        while batch.append(b"x" * 100, timestamp_ms=7):
-            pass
-        assert 5 < len(batch) <= 10
-        deliveries = await producer.send_batch(batch)
-        assert [one.offset for one in await deliveries] == list(range(len(batch)))
-        for again in (batch.append, lambda: producer.send_batch(batch)):
-            with pytest.raises(UsageError, match="sent"):
-                await again()  # type: ignore[operator]
-    assert (await side.log(topic))[1][:2] == [(b"k", b"1", 5, (("a", None),)), (None, b"2", 6, ())]
 
 
 async def test_partitions_for(side: Side) -> None:
@@ -516,7 +463,7 @@ async def test_send_columns_with_headers_and_partitions(side: Side) -> None:
         ):
             with pytest.raises(error, match=said) as raised:
                 await producer.send_columns(topic, values=values, timestamps_ms=6, **given)
-            assert [one.partition for one in await raised.value.queued] == [1]  # type: ignore[attr-defined]
+            assert [one.partition for one in await Deliveries.of(raised.value)] == [1]  # type: ignore[attr-defined]
     log = await side.log(topic)
     assert log[1][:2] == [(None, b"0", 5, (("a", b"1"), ("b", None))), (None, b"2", 5, ())]
     assert log[0] == [(None, b"1", 5, ())]

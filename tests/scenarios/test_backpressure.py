@@ -390,7 +390,7 @@ async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any,
 
 
 @on_both
-@pytest.mark.parametrize("way", ["send_batch", "send_many", "send_columns"])
+@pytest.mark.parametrize("way", ["send_many", "send_columns"])
 @jumping
 async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way: str) -> None:
     """Bulk sends count their bytes as single sends do: the loop iterates after `SLICE_BYTES` bytes of them."""
@@ -410,11 +410,7 @@ async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way:
             await producer.send_many("orders", [b"first"])
             counting = asyncio.create_task(count())
             for _ in range(200):
-                if way == "send_batch":
-                    batch = producer.create_batch("orders", 0)
-                    assert all(batch.append(value) for value in values)
-                    await producer.send_batch(batch)
-                elif way == "send_many":
+                if way == "send_many":
                     await producer.send_many("orders", values)
                 else:
                     await producer.send_columns("orders", values=column)

@@ -25,13 +25,11 @@ from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.errors import (
     BrokerError,
-    BufferExhausted,
     ConfigError,
     DeliveryError,
     KafkaError,
     MetadataTimeout,
     ProducerClosed,
-    RecordTooLarge,
     SerializationError,
     UsageError,
     WouldBlock,
@@ -130,152 +128,6 @@ async def test_partitions_for_waits_for_metadata_once() -> None:
         await turns(3)
         assert await producer.flush() == (0, 0, 0)
         asking.cancel()
-
-
-# create_batch, send_batch
-
-
-@jumping
-async def test_a_batch_whose_records_were_closed_by_hand_is_sent() -> None:
-    """The test closes the records before the send, while it waits for memory, and after it. The producer goes on."""
-    async with running(buffer_memory=40_000, batch_size=16_384) as (cluster, producer):
-        await producer.partitions_for("orders")
-        batch = producer.create_batch("orders", 1)
-        with pytest.raises(UsageError, match="empty"):
-            _ = batch.records
-        assert batch.append(b"1", timestamp_ms=5)
-        batch.records.close()
-        assert batch.append(b"no more") is False
-        assert [metadata.timestamp_ms for metadata in await (await producer.send_batch(batch))] == [5]
-        batch.records.close()
-        hang = cluster.hang("Produce")
-        full = [await producer.send("orders", bytes(9_000), partition=0) for _ in range(3)]
-        waiting = producer.create_batch("orders", 1)
-        assert waiting.append(bytes(12_000))
-        sending = asyncio.create_task(producer.send_batch(waiting))
-        await turns(3)
-        assert not sending.done()
-        waiting.records.close()
-        hang.release()
-        assert (await (await sending).wait()).acknowledged == 1
-        await asyncio.gather(*full)
-        assert cluster.values("orders", 1) == [b"1", bytes(12_000)]
-
-
-@jumping
-async def test_a_batch_that_was_not_queued_is_sent_again() -> None:
-    """A batch, closed or not, may be filled and sent again after its send was cancelled in the wait for memory."""
-    async with running(buffer_memory=40_000, batch_size=16_384) as (cluster, producer):
-        await producer.partitions_for("orders")
-        hang = cluster.hang("Produce")
-        full = [await producer.send("orders", bytes(9_000), partition=0) for _ in range(3)]
-        batch = producer.create_batch("orders", 1)
-        assert batch.append(bytes(12_000))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(producer.send_batch(batch), 1)
-        assert batch.append(b"one more")
-        batch.close()
-        hang.release()
-        await asyncio.gather(*full)
-        assert (await (await producer.send_batch(batch)).wait()).acknowledged == 2
-
-
-@jumping
-async def test_a_serializer_that_sends_the_batch_is_not_appended_to_it() -> None:
-    """A serializer sends the batch that it serializes for. The batch must not take the serialized value, as the batch was sent."""
-    batches: list[Any] = []
-
-    def send_first(value: Any) -> bytes:
-        if batches:
-            batches.pop().is_sent = True
-        return bytes(value)
-
-    async with running(value_serializer=send_first) as (_, producer):
-        batch = producer.create_batch("orders", 1)
-        batch.append(b"1")
-        batches.append(batch)
-        with pytest.raises(UsageError, match="was sent"):
-            batch.append(b"2")
-        assert len(batch) == 1
-
-
-@jumping
-async def test_a_batch_of_the_users_travels_as_one() -> None:
-    """The batch goes behind the records of its partition, with every field of its records. It takes records until it is full."""
-    async with running(batch_size=500, linger_ms=1000) as (cluster, producer):
-        first = await producer.send("orders", b"first", partition=1)
-        batch = producer.create_batch("orders", 1)
-        count = 0
-        while batch.append(b"%d" % count, b"k", headers=[("h", b"v")], timestamp_ms=1000 + count):
-            count += 1
-        assert len(batch) == count > 10
-        last = asyncio.create_task(producer.send("orders", b"last", partition=1))
-        deliveries = await producer.send_batch(batch)
-        metadata = await deliveries
-        assert [each.offset for each in metadata] == list(range(metadata[0].offset, metadata[0].offset + count))
-        assert [each.timestamp_ms for each in metadata] == list(range(1000, 1000 + count))
-        await (await last)
-        assert (await first).offset == 0
-        log = cluster.records("orders", 1)
-        assert [record.value for record in log if record.key == b"k"] == [b"%d" % number for number in range(count)]
-        assert {record.headers for record in log if record.key == b"k"} == {(("h", b"v"),)}
-
-
-@jumping
-async def test_what_is_wrong_with_a_batch_is_said() -> None:
-    """The producer refuses a batch that is empty, sent, of another producer, or without a partition.
-
-    A bad record leaves the batch as it was; a large first one fits.
-    """
-    async with running(batch_size=500) as (cluster, producer):
-        places: list[tuple[str, Any]] = [("orders", None), ("orders", -1), ("", 0), ("orders", True)]
-        for topic, partition in places:
-            with pytest.raises(UsageError):
-                producer.create_batch(topic, partition)
-        batch = producer.create_batch("orders", 0)
-        with pytest.raises(UsageError, match="empty"):
-            await producer.send_batch(batch)
-        for bad, error in (("text", SerializationError), (bytes(2_000_000), RecordTooLarge)):
-            with pytest.raises(error):
-                batch.append(bad)
-        assert batch.append(bytes(5000))
-        assert not batch.append(b"v")
-        async with running(cluster) as (_, other):
-            with pytest.raises(UsageError, match="create_batch of this producer"):
-                await other.send_batch(batch)
-        assert await (await producer.send_batch(batch)).wait() == (1, 0, 0)
-        assert "sent" in repr(batch)
-        strange: list[Any] = [batch, "batch", None]
-        for each in strange:
-            with pytest.raises(UsageError):
-                await producer.send_batch(each)
-        with pytest.raises(UsageError, match="was sent"):
-            batch.append(b"v")
-
-
-@jumping
-async def test_a_batch_waits_for_memory_and_may_be_sent_again() -> None:
-    """The send waits for memory in the wait queue. After a cancellation or a time-out the batch is not queued, and may be sent again."""
-    async with running(buffer_memory=10_000, batch_size=4000, max_block_ms=500) as (cluster, producer):
-        await producer.partitions_for("orders")
-        hang = cluster.hang("Produce")
-        for _ in range(7):
-            await producer.send("orders", bytes(900), partition=0)
-        batch = producer.create_batch("orders", 1)
-        while batch.append(bytes(700)):
-            pass
-        with pytest.raises(BufferExhausted):
-            await producer.send_batch(batch)
-        sending = asyncio.create_task(producer.send_batch(batch))
-        await turns(3)
-        sending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
-        again = asyncio.create_task(producer.send_batch(batch))
-        await turns(3)
-        hang.release()
-        assert (await (await again).wait()).acknowledged == len(batch)
-        assert len(cluster.values("orders", 1)) == len(batch)
 
 
 # start(wait=False)
@@ -452,8 +304,6 @@ CALLS: dict[str, Callable[[Producer[Any, Any]], Any]] = {
     "send_and_wait": lambda producer: producer.send_and_wait("orders", b"v"),
     "send_nowait": lambda producer: producer.send_nowait("orders", b"v"),
     "send_many": lambda producer: producer.send_many("orders", [b"v"]),
-    "create_batch": lambda producer: producer.create_batch("orders", 0),
-    "send_batch": lambda producer: producer.send_batch(None),  # type: ignore[arg-type]
     "partitions_for": lambda producer: producer.partitions_for("orders"),
     "flush": lambda producer: producer.flush(),
     "send_columns": lambda producer: producer.send_columns("orders", values=None),

@@ -26,11 +26,6 @@ async def send_by(producer: Producer[Any, Any], method: str, given: dict[str, An
     """Send `v` to `orders` by one method, and wait for it."""
     if method == "send_many":
         await (await producer.send_many("orders", [Record(b"v", **given)]))
-    elif method == "create_batch":
-        options = dict(given)
-        batch = producer.create_batch("orders", options.pop("partition", 0))
-        batch.append(b"v", **options)
-        await (await producer.send_batch(batch))
     elif method == "send_columns":
         columns = {"timestamps_ms" if name == "timestamp_ms" else name: value for name, value in given.items()}
         await (await producer.send_columns("orders", values=pa.array([b"v"]), **columns))
@@ -42,7 +37,7 @@ async def send_by(producer: Producer[Any, Any], method: str, given: dict[str, An
         await getattr(producer, method)("orders", b"v", **given)
 
 
-METHODS = ["send_and_wait", "send_nowait", "send_many", "create_batch", "send_columns", "from_thread"]
+METHODS = ["send_and_wait", "send_nowait", "send_many", "send_columns", "from_thread"]
 
 
 @on_both

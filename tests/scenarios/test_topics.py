@@ -261,19 +261,15 @@ async def test_stop_ends_a_preparation() -> None:
 
 @jumping
 async def test_the_option_of_a_producer_is_prepared_for_each_topic() -> None:
-    """`value_serializer` may be two-phase: `send`, `send_many`, threads and batches find it prepared, or wait."""
+    """`value_serializer` may be two-phase: `send`, `send_many` and threads find it prepared, or wait."""
     schema = Schema()
     async with running(value_serializer=schema, key_serializer=str.encode) as (cluster, producer):
         cluster.create_topic("others")
-        batch = producer.create_batch("others", 0)
-        with pytest.raises(WouldBlock, match="cannot wait for value_serializer Schema"):
-            batch.append("b")
         first = asyncio.ensure_future(producer.send("orders", "a", key="k", partition=0))
         many = asyncio.ensure_future(producer.send_many("orders", ["b", None]))
         await asyncio.gather(first, many)
         await producer.topic("others").ready()
-        assert batch.append("c")
-        await producer.send_batch(batch)
+        producer.send_nowait("others", "c", partition=0)
         await producer.flush()
         logged = [*cluster.values("orders", 0), *cluster.values("orders", 1), *cluster.values("others")]
         assert sorted(logged, key=str) == sorted([b"1:a", b"1:b", None, b"2:c"], key=str)

@@ -182,17 +182,14 @@ async def test_a_body_that_ends_its_transaction_itself(version: int) -> None:
 @VERSIONS
 @jumping
 async def test_every_door_belongs_to_the_transaction(version: int) -> None:
-    """The records of `send_many`, `send_nowait` and `send_batch` belong to the open transaction."""
+    """The records of `send_many` and `send_nowait` belong to the open transaction."""
     async with transactional(version) as (cluster, producer):
         async with producer.transaction():
             await producer.send_many("orders", [b"many"] * 500)
-            batch = producer.create_batch("orders", 0)
-            batch.append(b"batch")
-            await producer.send_batch(batch)
             await turns(3)
             producer.send_nowait("orders", b"nowait", partition=0)
             assert committed(cluster) == []
-        assert sorted(map(str, committed(cluster))) == sorted(map(str, [b"many"] * 500 + [b"batch", b"nowait"]))
+        assert sorted(map(str, committed(cluster))) == sorted(map(str, [b"many"] * 500 + [b"nowait"]))
 
 
 @VERSIONS
@@ -201,14 +198,11 @@ async def test_no_door_is_open_outside_a_transaction(version: int) -> None:
     """Before, between and after transactions, each way to send raises an error that names the missing call."""
     async with transactional(version) as (cluster, producer):
         for _ in range(2):
-            batch = producer.create_batch("orders", 0)
-            batch.append(b"batch")
             for call in (
                 lambda: producer.send("orders", b"v", partition=0),
                 lambda: producer.send("orders", b"v"),
                 lambda: producer.send_and_wait("orders", b"v"),
                 lambda: producer.send_many("orders", [b"v"] * 50),
-                lambda batch=batch: producer.send_batch(batch),
             ):
                 with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
                     await call()

@@ -85,16 +85,6 @@ async def columns(producer: Producer[Any, Any], _cluster: FakeCluster, sends: in
             await producer.send_columns(TOPIC, values=wrong)
 
 
-async def batches(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    """Send one half of the user's own batches, and drop the other half with their records."""
-    for number in range(sends // 20):
-        batch = producer.create_batch(TOPIC, 0)
-        while len(batch) < 20 and batch.append(VALUE):
-            pass
-        if number % 2:
-            await (await producer.send_batch(batch))
-
-
 async def from_a_thread(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """Send from a thread, and cancel half of the sends before the loop sees them."""
     futures: list[Any] = []
@@ -277,7 +267,6 @@ ENDS: Final[Mapping[Any, Mapping[str, Any]]] = {
     dropped: {},
     many: {},
     columns: {"max_request_size": 5_000},
-    batches: {},
     from_a_thread: {},
     in_transactions: {"transactional_id": "hunter"},
     at_once: {},

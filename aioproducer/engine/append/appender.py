@@ -17,7 +17,7 @@ from aioproducer import partitioners
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD
 from aioproducer.engine.append.column_batches import ColumnBatches
-from aioproducer.engine.chosen_build import Delivery, make_delivery
+from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.records.record_batch import NO_HEADERS
@@ -127,7 +127,7 @@ class Appender:
             if record.is_missing(routing):
                 return None
             queue = routing.queues[record.partition]
-            return self._append_to(queue, record) if record.whole is None else self._add_whole(queue, record)
+            return self._append_to(queue, record)
         if self.partitioner is not None:
             return self._append_to(routing.queues[_ask_partitioner(record, routing, self.partitioner)], record)
         key = record.key
@@ -153,9 +153,7 @@ class Appender:
 
     def _append_behind(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
         """Append to the partition that the record has waited for, if that takes more by now."""
-        if record.whole is not None:
-            delivery = self._add_whole(queue, record)
-        elif record.partition is None and self.partitioner is None and (record.key is None or self._ignores_keys):
+        if record.partition is None and self.partitioner is None and (record.key is None or self._ignores_keys):
             delivery = self._append(queue, record)
         else:
             delivery = self._append_to(queue, record)
@@ -269,24 +267,6 @@ class Appender:
             return record.timestamp_ms
         # Not `tick`: it schedules another event-loop iteration, and each iteration would try a record that waits for memory again.
         return self.fast_path.turn_ms or self._serving_ms or self.now_ms()
-
-    def _add_whole(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
-        """Append a batch that the user filled, behind the batches of its partition."""
-        whole = record.whole
-        assert whole is not None
-        if queue.is_avoided and self._policy == FAIL_FAST:
-            raise wait_reasons.unavailable(queue, "The batch was not queued.")
-        if self.shares is not None and self.shares.is_over(queue):
-            record.behind = queue
-            return None
-        if record.size > self.pool.available:
-            return None
-        self._loop_budget.spend(record.size)
-        self.fast_path.taken += 1
-        self.partition_queues.close(queue)
-        self.pool.hold(self.partition_queues.open(queue, whole.records, whole.result, now=self._loop.time()), record.size)
-        self.partition_queues.close(queue)
-        return make_delivery(whole.result, 0)
 
     def _place_window(self, record: PendingSend, window: ColumnWindow, routing: TopicRouting) -> Delivery | None:
         before = self.pool.available

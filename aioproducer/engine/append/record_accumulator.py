@@ -1,7 +1,7 @@
 """The `RecordAccumulator`: the coroutine `append`, by which a record is appended to its partition's queue, and waits if it must.
 
-`record_validation` checks a record, and `admission` appends it at once or queues it in call order. Batches that the user filled, rows of
-columns and a question for a topic's partitions come here, too. Its rules, a queue of batches for each partition, are
+`record_validation` checks a record, and `admission` appends it at once or queues it in call order. Rows of columns and a question for a
+topic's partitions come here, too. Its rules, a queue of batches for each partition, are
 `core/partition_queues.py`.
 """
 
@@ -11,13 +11,10 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioproducer.encoding import BYTES
-from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.chosen_build import Delivery
-from aioproducer.engine.delivery.deliveries import Deliveries
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_SERIALIZER, FOR_TOPIC, PendingSend
-from aioproducer.errors import RecordTooLarge, UsageError
-from aioproducer.record_validation import Unencoded, check_batch, check_topic
+from aioproducer.errors import RecordTooLarge
+from aioproducer.record_validation import Unencoded, check_topic
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
-    from aioproducer.engine.chosen_build import DeliveryContext
-    from aioproducer.model import PartitionNumber
     from aioproducer.record_validation import RecordValidation
 
 __all__ = ["RecordAccumulator"]
@@ -51,7 +46,6 @@ class RecordAccumulator:
         validation: RecordValidation[PendingSend],
         admission: Admission,
         appender: Appender,
-        delivery_context: DeliveryContext,
         check: Callable[[], None],
         interceptors: ProducerInterceptors | None = None,
     ) -> None:
@@ -61,9 +55,6 @@ class RecordAccumulator:
         self._check_size = validation.size
         self._encodings = validation.encodings
         self._admission = admission
-        self._pool = appender.pool
-        self._limit = appender.room.limit
-        self._delivery_context = delivery_context
         self.submit: Callable[..., Delivery | PendingSend] = self._submit
         self._now: Callable[..., Delivery] = self._submit_nowait
         if interceptors is not None:
@@ -132,34 +123,6 @@ class RecordAccumulator:
         # The queue of deadlines keeps the pending send until its deadline.
         pending.delivery = None
         return delivery
-
-    def create_batch(self, topic: str, partition: PartitionNumber) -> ReadyBatch:
-        """Return an empty batch for the user to fill."""
-        self._check()
-        topic, number = check_batch(topic, partition)
-        return ReadyBatch(topic, number, self._delivery_context, self._limit, self._validated)
-
-    async def append_batch(self, batch: ReadyBatch) -> Deliveries:
-        """Append a batch that the user filled, behind the batches of its partition. Returns its deliveries. Waits as `append` does."""
-        self._check()
-        if not isinstance(batch, ReadyBatch) or not batch.is_of(self._delivery_context):
-            raise UsageError("send_batch takes what create_batch of this producer gave")
-        if batch.is_sent or not len(batch):
-            raise UsageError(f"{batch!r} {'was sent before' if batch.is_sent else 'is empty'}")
-        batch.is_sent = True
-        size = min(batch.size + BATCH_OVERHEAD, self._pool.size)
-        record = PendingSend(batch.topic, partition=batch.partition, size=size)
-        record.whole = batch
-        try:
-            outcome = self._admission.submit(record)
-            if isinstance(outcome, PendingSend):
-                await self._wait(outcome)
-        except BaseException:
-            batch.is_sent = False
-            raise
-        deliveries = Deliveries()
-        deliveries.add(batch.records.count, [[[batch.result, 0, batch.records.count]]])
-        return deliveries
 
     async def append_window(self, topic: str, window: ColumnWindow) -> None:
         """Append rows of columns. Waits as `append` does.

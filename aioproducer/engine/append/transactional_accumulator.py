@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from aioproducer.encoding import Encoding
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.append.batch_builder import ReadyBatch
     from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.append.pending_sends import SendGate
-    from aioproducer.engine.chosen_build import Delivery, DeliveryContext
-    from aioproducer.engine.delivery.deliveries import Deliveries
+    from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.record_validation import RecordValidation
 
@@ -33,13 +31,12 @@ class TransactionalRecordAccumulator(RecordAccumulator):
         validation: RecordValidation[PendingSend],
         admission: Admission,
         appender: Appender,
-        delivery_context: DeliveryContext,
         check: Callable[[], None],
         interceptors: ProducerInterceptors | None,
         transaction: SendGate,
     ) -> None:
         self._transaction = transaction
-        super().__init__(validation, admission, appender, delivery_context, check, interceptors)
+        super().__init__(validation, admission, appender, check, interceptors)
 
     def _submit(
         self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
@@ -61,12 +58,6 @@ class TransactionalRecordAccumulator(RecordAccumulator):
         except KafkaError as error:
             self._transaction.on_refused(topic, error)
             raise
-
-    async def append_batch(self, batch: ReadyBatch) -> Deliveries:
-        """Append a batch as `RecordAccumulator.append_batch` does."""
-        self._check()
-        self._transaction.check_send()
-        return await super().append_batch(batch)
 
     def _submit_window(self, topic: str, window: ColumnWindow) -> Delivery | PendingSend:
         self._transaction.check_send()

@@ -104,8 +104,6 @@ cdef class Delivery:
         if result.outcome is _SPLIT:
             result, index = result.place_of(index)
         while result.outcome is _PENDING:
-            if result.delivery_context.refusal is not None:
-                raise result.delivery_context.refusal()
             waiter = DeliveryWaiter.__new__(DeliveryWaiter)
             waiter.delivery_context = result.delivery_context
             waiter._asyncio_future_blocking = True

@@ -9,7 +9,6 @@ cdef class DeliveryContext:
     cdef public object _cancelled
     cdef public object _is_calling_back
     cdef public object _wall_clock
-    cdef public object refusal
 
     cpdef object shared(self, object context)
     cpdef object cancelled(self, object message)

@@ -13,17 +13,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, Final, Never, TypeAlias, TypeVar, overload
 
 from aioproducer.counting import counted
 from aioproducer.engine.chosen_build import REASON, Delivery, ProduceRequestResult, make_delivery
-from aioproducer.engine.delivery.copied_deliveries import restored, state_of
 from aioproducer.engine.delivery.outcome import Outcome
-from aioproducer.errors import DeliveryError
+from aioproducer.errors import DeliveryError, UsageError
 from aioproducer.model import FlushSummary, RecordMetadata
-
-if TYPE_CHECKING:
-    from aioproducer.engine.delivery.copied_deliveries import RunState
 
 __all__ = ["Deliveries", "Run"]
 
@@ -33,6 +29,10 @@ Run: TypeAlias = "list[Any]"
 # Records that are searched for one.
 _BLOCK: Final = 1024
 _WRITTEN: Final = frozenset({Outcome.ACKNOWLEDGED, Outcome.DONE})
+_STAY: Final = (
+    "they learn what becomes of their records in the process that sent them. Pass on their outcomes, `await deliveries` or "
+    "`list(deliveries.failures())`"
+)
 _first: Final = itemgetter(0)
 _result: Final = Delivery.result
 
@@ -183,21 +183,25 @@ class Deliveries(Sequence[Delivery]):
         # Not by attribute assignment: an error class of the caller may refuse that, as a frozen dataclass does.
         told = vars(error)
         told["__notes__"] = [*told.get("__notes__", ()), f"{call}: {counted(self._count, 'record')} queued before this."]
-        told["queued"] = self
+        told["_queued"] = _Queued(self)
 
     @staticmethod
     def of(error: BaseException) -> Deliveries:
         """Return the deliveries of the records that `send_many` or `send_columns` had queued when it raised `error`.
 
         These records are sent. The result is empty if neither call raised `error`. If a timeout cancelled the call (`asyncio.timeout`),
-        the result is that of the cancellation. An error that was pickled has a copy of the deliveries, with the state known by then.
-        In the copy, acknowledged records have their metadata. Awaiting a record that was pending raises ProducerClosed.
+        the result is that of the cancellation.
+
+        Raises:
+            UsageError: the error was pickled. Its deliveries stayed in the process that sent the records: take their outcomes there.
         """
         seen: BaseException | None = error
         while seen is not None:
-            queued = vars(seen).get("queued")
-            if isinstance(queued, Deliveries):
-                return queued
+            queued = vars(seen).get("_queued")
+            if isinstance(queued, _Queued):
+                if queued.deliveries is None:
+                    raise UsageError(f"{type(error).__name__} was pickled, without its deliveries: {_STAY}")
+                return queued.deliveries
             seen = seen.__cause__ or seen.__context__
         return Deliveries()
 
@@ -209,10 +213,8 @@ class Deliveries(Sequence[Delivery]):
         """Return itself, as `__copy__` does."""
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return the state of the records known by now. Their producer and the outcome of pending records stay in this process."""
-        blocks = [(block.count, [[_state(*run) for run in runs] for runs in block.unsplit()], block.picks) for block in self._blocks]
-        return _restored, (blocks,)
+    def __reduce__(self) -> Never:
+        raise TypeError(f"Deliveries cannot be pickled: {_STAY}")
 
     # A sequence
 
@@ -316,15 +318,19 @@ class Deliveries(Sequence[Delivery]):
         return f"<Deliveries of {counted(self._count, 'record')}: {acknowledged} acknowledged, {failed} failed, {pending} pending>"
 
 
-def _state(result: ProduceRequestResult, first: int, count: int) -> RunState:
-    return state_of(result, list(_metadata(result, first, count)) if result.outcome in _WRITTEN else (), count)
+class _Queued:
+    """Is the attribute by which an error has its deliveries. A pickled error leaves them behind."""
 
+    __slots__ = ("deliveries",)
 
-def _restored(blocks: Iterable[tuple[int, list[list[RunState]], array[int] | None]]) -> Deliveries:
-    deliveries = Deliveries()
-    for count, groups, picks in blocks:
-        deliveries.add(count, [[[restored(state), 0, state.records] for state in states] for states in groups], picks)
-    return deliveries
+    def __init__(self, deliveries: Deliveries | None = None) -> None:
+        self.deliveries = deliveries
+
+    def __deepcopy__(self, memo: object) -> _Queued:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Queued, ()
 
 
 def _deliveries(result: ProduceRequestResult, first: int, count: int) -> Iterator[Delivery]:

@@ -63,8 +63,6 @@ class Delivery(FutureMetadata):
                 result, index = result.place_of(index)
             if result.outcome is not _PENDING:
                 return result.get(index)
-            if result.delivery_context.refusal is not None:
-                raise result.delivery_context.refusal()
             # Each task has a future of its own: cancelling one affects no other.
             future = result.delivery_context.loop.create_future()
             if result.futures is None:

@@ -69,10 +69,9 @@ class DeliveryContext:
     Attributes:
         context: the context of the last callback that was added, until callbacks are called. Later callbacks with an equal one share it.
         watch: measures the duration of the user's functions.
-        refusal: returns the error that an await of a pending record raises; None: the await waits.
     """
 
-    __slots__ = ("_cancelled", "_is_calling_back", "_wall_clock", "context", "loop", "on_unseen", "refusal", "watch")
+    __slots__ = ("_cancelled", "_is_calling_back", "_wall_clock", "context", "loop", "on_unseen", "watch")
 
     def __init__(
         self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = wall_time
@@ -83,7 +82,6 @@ class DeliveryContext:
         self._wall_clock = wall_clock
         self.watch: SlowCallbacks = SlowCallbacks(loop.time)
         self._is_calling_back = False
-        self.refusal: Callable[[], Exception] | None = None
         self._cancelled: ProduceRequestResult = self._new_cancelled(None)
 
     def cancelled(self, message: object) -> ProduceRequestResult:
@@ -249,8 +247,6 @@ class ProduceRequestResult:
     async def wait(self) -> None:
         """Wait until the batch has ended or was split."""
         while self.outcome is PENDING:
-            if self.delivery_context.refusal is not None:
-                raise self.delivery_context.refusal()
             future = self.delivery_context.loop.create_future()
             self.futures = [*(self.futures or ()), future]
             await future

@@ -80,7 +80,6 @@ class PendingSend:
         behind: the partition that the record stays with, because it was full. While it is full, the record waits for it alone.
         chosen: the topic routing that the user's partitioner was given, and the partition that it chose.
         unencoded: how the record is encoded (a `record_validation.Unencoded`), while its serializers are not prepared.
-        whole: in place of one record, a batch that the user filled (a `batch_builder.ReadyBatch`); opaque here.
         window: in place of one record, rows of columns (a `column_batches.ColumnWindow`); opaque here.
         is_waiting: it is in a wait queue, not served and not cancelled.
         is_served: it has left its wait queue with a result.
@@ -111,7 +110,6 @@ class PendingSend:
         "topic",
         "unencoded",
         "value",
-        "whole",
         "window",
     )
 
@@ -136,7 +134,6 @@ class PendingSend:
         self.size: int = size
         self.asks: bool = asks
         self.unencoded: Unencoded | None = None
-        self.whole: Any = None
         self.window: Any = None
         self.behind: PartitionQueue | None = None
         self.chosen: tuple[TopicRouting, int] | None = None
@@ -209,7 +206,7 @@ class PendingSend:
         finally:
             _waited_for.pop(task, None)
             # A cancelled pending send may stay in the deque for a while. It releases its bytes now.
-            self._condition = self._future = self.value = self.key = self.whole = self.window = self.behind = self.unencoded = None
+            self._condition = self._future = self.value = self.key = self.window = self.behind = self.unencoded = None
         if self.error is not None:
             raise self.error
 

@@ -9,7 +9,6 @@ import pytest
 
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.encoding import Encodings
-from aioproducer.engine.append.batch_builder import ReadyBatch
 from aioproducer.engine.chosen_build import SLICE_RECORDS, here
 from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.errors import PartitionUnavailable, UsageError
@@ -127,12 +126,12 @@ def test_with_every_partition_full_a_record_waits_for_the_one_with_the_fewest_by
 
 
 def test_a_full_partition_takes_nothing_by_any_way() -> None:
-    """No batch of the user's, which waits for it; and the fast path leaves its records to the slow one."""
+    """A record waits for it, and the fast path leaves its records to the slow one."""
     parts = Parts(1, **BREAKER)
     parts.queues.fill(parts.routing.queues[0])
-    filled = whole(parts)
-    assert parts.appender.place(filled, parts.routing) is None
-    assert filled.behind is parts.routing.queues[0]
+    record = parts.record(partition=0)
+    assert parts.appender.place(record, parts.routing) is None
+    assert record.behind is parts.routing.queues[0]
     assert append(parts, b"k", b"v") is None
 
 
@@ -156,13 +155,10 @@ def test_records_of_a_muted_partition_go_where_the_policy_says(policy: str, give
 
 
 def test_a_muted_partition_fails_its_records_at_once_where_the_policy_says_so() -> None:
-    """So does a batch that the user filled."""
     parts = Parts(1, 1, **BREAKER, circuit_breaker_keyed_policy="fail_fast")
     avoid(parts, 0)
     with pytest.raises(PartitionUnavailable, match="The record was not queued"):
         parts.place(partition=0)
-    with pytest.raises(PartitionUnavailable, match="The batch was not queued"):
-        parts.appender.place(whole(parts), parts.routing)
     assert parts.counts() == [[], []]
 
 
@@ -210,30 +206,6 @@ def test_a_record_has_a_timestamp(given: int | None, turn_ms: int, serving_ms: i
     parts.appender.place(parts.record(timestamp_ms=given), parts.routing)
     parts.queues.close(parts.routing.queues[0])
     assert parts.routing.queues[0].closed[0].base_timestamp == expected
-
-
-def whole(parts: Parts, values: int = 2) -> Any:
-    """A pending send of a batch that the user filled, for partition 0."""
-    ready = ReadyBatch("orders", 0, parts.context, 1000, lambda _topic, *record: parts.record(*record[:3]))
-    for _ in range(values):
-        ready.append(b"v")
-    record = parts.record(partition=0)
-    record.whole, record.size = ready, 500
-    return record
-
-
-def test_a_batch_of_the_users_goes_behind_the_batches_of_its_partition() -> None:
-    """It is closed, and so is the open batch before it. It takes its memory whole, or waits."""
-    parts = Parts()
-    parts.place()
-    left, spent = parts.pool.available, parts.budget.spent
-    assert parts.appender.place(whole(parts), parts.routing).index == 0
-    assert left - parts.pool.available < 500, "the open batch gave back what it did not use"
-    assert parts.budget.spent - spent == 500
-    parts.place()
-    assert parts.counts() == [[1, 2, 1]]
-    parts.use_up(499)
-    assert parts.appender.place(whole(parts), parts.routing) is None
 
 
 # The fast path

@@ -603,10 +603,6 @@ async def test_fail_fast_says_so_at_once() -> None:
             producer.send_nowait("orders", b"v", partition=BAD)
         with pytest.raises(PartitionUnavailable):
             await producer.send_many("orders", [Record(b"v", partition=BAD)])
-        batch = producer.create_batch("orders", BAD)
-        batch.append(b"v")
-        with pytest.raises(PartitionUnavailable):
-            await producer.send_batch(batch)
         assert (await producer.send_and_wait("orders", b"v")).partition != BAD
         assert now() == pytest.approx(began, abs=0.1)
         hang.release()

@@ -89,8 +89,6 @@ CALLS = """
     say("send_many", lambda: producer.send_many("orders", [b"v"]))
     say("send_columns", lambda: producer.send_columns("orders", values=None))
     say("flush", lambda: producer.flush())
-    say("sync create_batch", lambda: producer.create_batch("orders", 0))
-    say("send_batch", lambda: producer.send_batch(None))
     say("partitions_for", lambda: producer.partitions_for("orders"))
     say("init", lambda: producer.init_transactions("other"))
     say("begin", lambda: producer.begin_transaction())
@@ -136,8 +134,6 @@ EXPECTED = [
             "send_many",
             "send_columns",
             "flush",
-            *["sync create_batch"] * 2,
-            "send_batch",
             "partitions_for",
             "init",
             "begin",
