@@ -36,8 +36,8 @@ from aioproducer.model import (
     TimestampMs,
     seconds_of,
 )
-from aioproducer.net.addresses import DnsResolver, Verbatim
-from aioproducer.net.transport import TcpDialer
+from aioproducer.net.dialer import DnsResolver, Verbatim
+from aioproducer.net.dialer import TcpDialer
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
 from aioproducer.topic import TopicCalls

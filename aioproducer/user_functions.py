@@ -1,13 +1,14 @@
-"""Tells two facts of a function that the user gives: whether a call of it is awaited, and which exceptions are its failure."""
+"""Tells of a function that the user gives whether a call of it is awaited, and which exceptions are its failure."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from asyncio import CancelledError
 from typing import Final
 
-__all__ = ["USER_FAILURES", "is_coroutine_function"]
+__all__ = ["USER_FAILURES", "is_cancelled", "is_coroutine_function"]
 
 # Exceptions that are a failure of the user's function. A plain function is never cancelled: its CancelledError is that of a cancelled future.
 USER_FAILURES: Final = (Exception, CancelledError)
@@ -20,3 +21,12 @@ def is_coroutine_function(function: object) -> bool:
     # An object that can be called has the function in its class.
     called = getattr(type(function), "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def is_cancelled() -> bool:
+    """Return whether the current task was cancelled. If it was not, a CancelledError in it is that of something that it awaits.
+
+    The user's coroutines raise such an error when they await a task or a future that other code cancelled: it is their failure.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

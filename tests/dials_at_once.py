@@ -19,9 +19,9 @@ from nodes import running
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.engine.tasks.anyio_backend import load_backend
+from aioproducer.net.dialer import TcpDialer
 from aioproducer.net.security import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
-from aioproducer.net.transport import TcpDialer
 from aioproducer.testing.certificates import CertificateAuthority
 
 DIALS = 100

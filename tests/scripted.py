@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.core.produce_attempt import Backoff
-from aioproducer.net.addresses import Verbatim
+from aioproducer.net.dialer import Verbatim
 from aioproducer.net.settings import NetSettings
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
 from aioproducer.wire.frame import FrameReader, decode_request, encode_response

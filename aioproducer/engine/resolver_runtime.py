@@ -21,7 +21,7 @@ from aioproducer.errors import ProducerClosed
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.settings import net_settings
-from aioproducer.net.transport import close_socket
+from aioproducer.net.dialer import close_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,7 +21,7 @@ from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.engine.wiring import wire
 from aioproducer.errors import ProducerClosed, UsageError
 from aioproducer.net.settings import net_settings
-from aioproducer.net.transport import disown
+from aioproducer.net.dialer import disown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

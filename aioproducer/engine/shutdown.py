@@ -11,7 +11,7 @@ from aioproducer.engine.observability.diagnostics import waiting_notice
 from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.errors import KafkaError, ProducerClosed
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.net.transport import close_socket
+from aioproducer.net.dialer import close_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,13 @@
 3. A call that waits for the connection fails at each failed attempt, so its caller can ask another node.
 4. The task also renews the connection's session before it ends (KIP-368). Requests in flight are answered first, as a broker answers in
    order; new ones are held until the session is renewed. A broker that refuses a renewal gets a new connection at once.
-5. While no broker accepts the credentials, attempts pass the producer's gate one at a time (`net.login_gate`).
+5. While brokers refuse the credentials, all connections of the producer share one backoff, so that no account is locked (`LoginBackoff`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.errors import (
@@ -24,35 +25,104 @@ from aioproducer.errors import (
     TransportError,
 )
 from aioproducer.net.connection_setup import ConnectionSetup
-from aioproducer.net.task_cancellation import is_cancelled
+from aioproducer.user_functions import is_cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.interfaces import Stream
-    from aioproducer.net.addresses import Addresses
+    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.connection import Connection
-    from aioproducer.net.settings import NetSettings
     from aioproducer.net.tls import TlsFacts, TlsStream
     from aioproducer.net.tls_contexts import TlsContexts
 
-__all__ = ["BrokerConnection"]
+__all__ = ["BrokerConnection", "LoginBackoff"]
 
 # Seconds until a renewal is tried again after its credentials could not be read.
 _RENEWAL_PAUSE: Final = 1.0
+# Seconds: while the pause of refused logins is longer, requests for any broker go to others.
+_SHORT: Final = 1.0
+# Seconds of the pause after a first refusal, which grows with each one, and of the longest pause: six dials in 12 s, and three addresses within
+# 1.5 s, where a broker answers a refusal after 0.3 s.
+_FIRST_PAUSE: Final = 0.14
+_GROWTH: Final = 2.5
+_LONGEST_PAUSE: Final = 30.0
+_MOST_STEPS: Final = 6
+
+
+class LoginBackoff:
+    """Is the backoff of all connections of one producer while brokers refuse its credentials. A broker is named by its host:port.
+
+    1. After a refusal, attempts are spaced by a pause that grows to 30 s, whichever broker they are for. The first broker that lets this
+       client in ends that.
+    2. Brokers that let this client in are dialled without a pause, while another one refuses: it may not know the user yet.
+    3. A broker that let this client in and refuses it now puts the credentials in doubt for all, and so does a refused renewal: the principal
+       of the credentials may have changed, which only a renewal refuses. The first attempt after that is made at once.
+    """
+
+    def __init__(self) -> None:
+        self._is_doubted = False
+        self._refusals = 0
+        self._not_before = 0.0
+        # Brokers that let this client in since the credentials were last in doubt.
+        self._let_in: set[str] = set()
+        # Set, and replaced, at each verdict.
+        self._verdict = asyncio.Event()
+
+    def delay(self, where: str, now: float) -> float:
+        """Return the seconds until a broker may be dialled; 0: now."""
+        return max(self._not_before - now, 0.0) if self._is_doubted and where not in self._let_in else 0.0
+
+    async def wait(self, where: str, chance: Callable[[], float]) -> None:
+        """Wait until a broker may be dialled. `chance` returns a random number in [0, 1)."""
+        loop = asyncio.get_running_loop()
+        while (delay := self.delay(where, loop.time())) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._verdict.wait()
+        # the others wait for the verdict, but not for a broker that does not answer
+        if self._is_doubted and where not in self._let_in:
+            self._not_before = loop.time() + max(_SHORT, self._pause(chance()))
+
+    def let_in(self, where: str) -> None:
+        """Note that a broker let this client in, by a new connection or a renewal."""
+        if where not in self._let_in:
+            self._let_in.add(where)
+            self._is_doubted = False
+            self._refusals = 0
+            self._tell()
+
+    def refused(self, where: str, now: float, chance: float) -> None:
+        """Note that a broker refused the credentials of a new connection."""
+        if where in self._let_in:
+            self._let_in.clear()
+        self._is_doubted = True
+        self._refusals += 1
+        self._not_before = now + self._pause(chance)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._verdict.set()
+        self._verdict = asyncio.Event()
+
+    def _pause(self, chance: float) -> float:
+        pause = _FIRST_PAUSE * _GROWTH ** min(max(self._refusals - 1, 0), _MOST_STEPS)
+        return min(_LONGEST_PAUSE, pause) * (0.8 + 0.4 * chance)
+
+    def renewal_refused(self, now: float) -> None:
+        """Note that a broker, which had let this client in, refused to renew a session."""
+        self._let_in.clear()
+        if not self._is_doubted:
+            self._is_doubted = True
+            self._not_before = now
 
 
 class BrokerConnection:
     """Makes a connection to one broker on demand, and holds it.
 
     Args:
-        label: names the use of the connection in task names and observer events.
-        addresses: addresses of the broker's host; both connections of the node share them.
-        spawn: starts a task that the producer's supervisor owns.
-        on_change: called when the connection is ready, writable again or lost, or when a new attempt may begin after a failure.
-        on_throttle: called with the milliseconds for which the broker throttles this client.
-        on_silence: called when the connection was lost because a request was not answered in time.
+        label: "produce" or "control", for task names and observer events.
 
     Attributes:
         connection: the established connection, which may be closing; None if there is none.
@@ -60,45 +130,21 @@ class BrokerConnection:
         refusals: those of them in which this client and the broker did not accept each other.
         last_error: error of the latest failed attempt, or of a refused renewal, or why an attempt has no token; None after a success.
         tried_at: start of the latest attempt, in the loop's time; 0 before the first.
-        delay: returns why the attempt that runs has no address yet, for an error's text; empty if it has addresses, or if none runs.
     """
 
-    def __init__(
-        self,
-        label: str,
-        broker: Broker,
-        addresses: Addresses,
-        settings: NetSettings,
-        *,
-        spawn: Callable[[Coroutine[None, None, None], str], object],
-        on_change: Callable[[], None],
-        on_throttle: Callable[[int], None],
-        on_silence: Callable[[], None],
-    ) -> None:
+    def __init__(self, label: str, node: BrokerNode) -> None:
         self.connection: Connection | None = None
         self.failures: int = 0
         self.refusals: int = 0
         self.last_error: TransportError | None = None
         self.tried_at: float = 0.0
-        self._label = label
-        self._broker = broker
-        self._addresses = addresses
-        self._settings = settings
-        self._spawn = spawn
-        self._on_change = on_change
-        self._on_silence = on_silence
-        self._setup = ConnectionSetup(
-            broker,
-            addresses,
-            settings,
-            on_lost=self._on_lost,
-            on_change=on_change,
-            on_throttle=on_throttle,
-            is_for_records=label == "produce",
-        )
-        self.delay: Callable[[], str] = self._setup.delay
+        self.label = label
+        self.node = node
+        self._broker = node.broker
+        self._settings = node.settings
+        self._setup = ConnectionSetup(self)
         self._loop = asyncio.get_running_loop()
-        self._where = f"{broker.host}:{broker.port}"
+        self._where = node.where
         self._waiting: list[asyncio.Future[Connection]] = []
         # Set from the request for a connection until it is ready, or until an attempt failed and its pause is over.
         self._requested = asyncio.Event()
@@ -109,11 +155,15 @@ class BrokerConnection:
         self._connected_at = 0.0
         # The next attempt begins no sooner.
         self._not_before = 0.0
-        self._gate = settings.security.gate if settings.security is not None else None
-        # True during an attempt, which has passed the gate.
+        self._backoff = None if node.settings.security is None else node.settings.security.backoff
+        # True during an attempt, which waits for no backoff.
         self._is_attempting = False
         # The time at which the session of the connection is renewed; None: never.
         self._renew_at: float | None = None
+
+    def delay(self) -> str:
+        """Return why the attempt that runs has no address yet, for an error's text; empty if it has addresses, or if none runs."""
+        return self._setup.delay()
 
     @property
     def is_usable(self) -> bool:
@@ -122,11 +172,11 @@ class BrokerConnection:
 
     @property
     def is_pausing(self) -> bool:
-        """Return True if the pause after a failure or a loss is not over, or if the gate is shut for long."""
+        """Return True if the pause after a failure or a loss is not over, or that after refused logins is long."""
         if self.connection is not None or self._is_attempting:
             return False
         now = self._loop.time()
-        return now < self._not_before or (self._gate is not None and self._gate.blocks(self._where, now))
+        return now < self._not_before or (self._backoff is not None and self._backoff.delay(self._where, now) > _SHORT)
 
     @property
     def is_dialling(self) -> bool:
@@ -165,7 +215,7 @@ class BrokerConnection:
             return False
         self._requested.set()
         if self._task is None:
-            self._spawn(self.run(), f"node {self._broker.name} {self._where}, {self._label}")
+            self.node.spawn(self.run(), f"node {self._broker.name} {self._where}, {self.label}")
         was_lost, self._was_lost = self._was_lost, False
         return was_lost
 
@@ -212,7 +262,7 @@ class BrokerConnection:
                     if self._waiting:
                         continue
                 self._requested.clear()
-                self._on_change()
+                self.node.changed()
         except asyncio.CancelledError:
             # `close` cancels the task, too.
             if not self._is_closed:
@@ -241,7 +291,7 @@ class BrokerConnection:
                 raise
             explained = _explained(error, self._broker)
             if _is_refusal(explained):
-                self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=False)
+                self._settings.observer.authentication_failed(self._broker, self.label, explained, is_renewal=False)
             return explained
         # A dialer of the user's may suppress the cancellation by `close`. The node's id may belong to another node now.
         if self._is_closed:
@@ -253,7 +303,7 @@ class BrokerConnection:
         self.last_error = None
         self._connected_at = self._loop.time()
         self.connection = connection
-        self._settings.observer.connected(self._broker, self._label)
+        self._settings.observer.connected(self._broker, self.label)
         if self._settings.security is not None:
             self._begin_session(connection, self._settings.security.tls, is_renewal=False)
         for future in self._take_waiting():
@@ -261,27 +311,33 @@ class BrokerConnection:
         return None
 
     async def _attempt(self) -> Connection:
-        """Pass the gate, if there is one, and make one attempt."""
-        absence = self._settings.security.absence if self._settings.security is not None else None
+        """Wait until the credentials may be tried, and make one attempt."""
+        security, backoff, loop = self._settings.security, self._backoff, self._loop
+        absence = None if security is None else security.absence
         if absence is not None:
             # the attempt waits for the next fetch of a token, which may be 10 s away
             self.last_error = _explained(absence, self._broker)
-        if self._gate is None:
-            self.tried_at = self._loop.time()
-            return await self._setup.attempt(self.failures)
-        async with self._gate.passage(self._where, self._settings.chance):
-            self.tried_at = self._loop.time()
-            self._is_attempting = True
-            try:
-                return await self._setup.attempt(self.failures)
-            finally:
-                self._is_attempting = False
+        if backoff is not None:
+            await backoff.wait(self._where, self._settings.chance)
+        self.tried_at = loop.time()
+        self._is_attempting = True
+        try:
+            connection = await self._setup.attempt(self.failures)
+        except CredentialsRefused:
+            if backoff is not None:
+                backoff.refused(self._where, loop.time(), self._settings.chance())
+            raise
+        finally:
+            self._is_attempting = False
+        if backoff is not None:
+            backoff.let_in(self._where)
+        return connection
 
     def _fail(self, cause: TransportError) -> None:
         self.failures += 1
         self.refusals += _is_refusal(cause)
         self.last_error = cause
-        self._settings.observer.failed(self._broker, self._label, cause, self.failures)
+        self._settings.observer.failed(self._broker, self.label, cause, self.failures)
         self._not_before = self._loop.time() + self._settings.reconnect.after(self.failures, self._settings.chance())
         for future in self._take_waiting():
             future.set_exception(cause)
@@ -299,7 +355,7 @@ class BrokerConnection:
         session = connection.session
         self._renew_at = session.renew_at(self._settings.chance()) if session is not None else None
         seconds, lifetime = (session.authenticated_at - session.began_at, session.seconds) if session is not None else (0.0, 0.0)
-        self._settings.observer.authenticated(self._broker, self._label, seconds, lifetime, is_renewal=is_renewal)
+        self._settings.observer.authenticated(self._broker, self.label, seconds, lifetime, is_renewal=is_renewal)
 
     async def _renew(self) -> None:
         """Renew the session of the connection. An error ends the connection, unless nothing was sent yet."""
@@ -312,7 +368,7 @@ class BrokerConnection:
         except Exception as error:
             # A lost connection has an error of its own, which may have come first.
             explained = _explained(error, self._broker)
-            self._settings.observer.authentication_failed(self._broker, self._label, explained, is_renewal=True)
+            self._settings.observer.authentication_failed(self._broker, self.label, explained, is_renewal=True)
             if isinstance(error, CredentialsRefused):
                 await self._on_renewal_refused(connection, explained)
             elif connection.held is not None:
@@ -320,17 +376,17 @@ class BrokerConnection:
             elif connection.is_usable:
                 self._renew_at = self._loop.time() + _RENEWAL_PAUSE
             return
-        security.gate.renewed(self._where)
+        security.backoff.let_in(self._where)
         self._begin_session(connection, None, is_renewal=True)
         for future in self._take_waiting():
             future.set_result(connection)
-        self._on_change()
+        self.node.changed()
 
     async def _on_renewal_refused(self, connection: Connection, refusal: TransportError) -> None:
-        """Make the connection anew at once, as the gate's probe: only a renewal refuses a principal that has changed."""
+        """Make the connection anew at once: only a renewal refuses a principal that has changed."""
         self.last_error = refusal
-        if self._gate is not None:
-            self._gate.renewal_refused(self._loop.time())
+        if self._backoff is not None:
+            self._backoff.renewal_refused(self._loop.time())
         # The broker answered all that was sent before, so no bytes are dropped.
         connection.abort(refusal)
         await connection.gone()
@@ -338,20 +394,21 @@ class BrokerConnection:
 
     # The end
 
-    def _on_lost(self, connection: Connection, address: str) -> None:
+    def on_lost(self, connection: Connection, address: str) -> None:
+        """Note the end of a connection, after its requests have failed."""
         if self.connection is not connection:
             return
         self.connection = None
-        self._settings.observer.lost(self._broker, self._label, connection.cause)
-        self._addresses.forget("" if connection.is_closed_here else address)
+        self._settings.observer.lost(self._broker, self.label, connection.cause)
+        self.node.addresses.forget("" if connection.is_closed_here else address)
         self._not_before = self._connected_at + self._settings.reconnect.after(1, self._settings.chance())
         self._was_lost = not connection.is_closed_here
         if isinstance(connection.cause, RequestTimedOut):
-            self._on_silence()
+            self.node.on_silence()
         # Calls of `connected` came while the connection was closing.
         if self._waiting:
             self.request_connection()
-        self._on_change()
+        self.node.changed()
 
     def distrust(self, cause: TransportError) -> None:
         """Abort the connection because its bytes are not Kafka's protocol. The next request makes a new connection."""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.counting import counted
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
-from aioproducer.net.addresses import Addresses
 from aioproducer.net.broker_connection import BrokerConnection
+from aioproducer.net.dialer import Addresses
 from aioproducer.wire.api import NAMES
 
 if TYPE_CHECKING:
@@ -75,28 +75,16 @@ class BrokerNode:
     ) -> None:
         self.broker = broker
         self.addresses: Addresses = Addresses(broker.host, look_up)
+        self.settings = settings
+        self.spawn = spawn
         self._on_change = on_change
-        self._observer = settings.observer
         self._loop = asyncio.get_running_loop()
         self._muted_until = 0.0
         self._unmute: asyncio.TimerHandle | None = None
         self._unmuted = asyncio.Event()
         self._unmuted.set()
-        self.produce: BrokerConnection
-        self.control: BrokerConnection
-        self.produce, self.control = (
-            BrokerConnection(
-                label,
-                broker,
-                self.addresses,
-                settings,
-                spawn=spawn,
-                on_change=lambda: self._on_change(self),
-                on_throttle=self.throttle,
-                on_silence=self._on_silence,
-            )
-            for label in ("produce", "control")
-        )
+        self.produce: BrokerConnection = BrokerConnection("produce", self)
+        self.control: BrokerConnection = BrokerConnection("control", self)
 
     @property
     def where(self) -> str:
@@ -219,14 +207,14 @@ class BrokerNode:
         if self._unmute is not None:
             self._unmute.cancel()
         else:
-            self._observer.throttled(self.broker, milliseconds)
+            self.settings.observer.throttled(self.broker, milliseconds)
         self._unmute = self._loop.call_at(until, self._on_unmuted)
         self._unmuted.clear()
         for broker_connection in (self.produce, self.control):
             if broker_connection.connection is not None:
                 broker_connection.connection.extend(longer)
 
-    def _on_silence(self) -> None:
+    def on_silence(self) -> None:
         """End the connections that are not in use. They may be dead, too, and each would cost a time-out."""
         for broker_connection in (self.produce, self.control):
             connection = broker_connection.connection
@@ -236,6 +224,10 @@ class BrokerNode:
     def _on_unmuted(self) -> None:
         self._unmute = None
         self._unmuted.set()
+        self.changed()
+
+    def changed(self) -> None:
+        """Let the Sender drain: a connection is ready, writable again or lost, or may be tried again."""
         self._on_change(self)
 
     def close(self) -> None:

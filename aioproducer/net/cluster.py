@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from aioproducer.core.incremental import whole
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import ConnectionLost, TransportError
-from aioproducer.net.addresses import canonical
 from aioproducer.net.broker_node import BrokerNode, Standing
+from aioproducer.net.dialer import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence

@@ -16,11 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
+from aioproducer.net.dialer import writer_of
 from aioproducer.net.held_requests import AUTHENTICATION
 from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
 from aioproducer.net.observer import NO_TRAFFIC
 from aioproducer.net.request_timer import RequestTimer
-from aioproducer.net.transport import writer_of
 from aioproducer.user_functions import USER_FAILURES
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.decoder import UNLIMITED

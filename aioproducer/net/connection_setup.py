@@ -1,4 +1,4 @@
-"""Makes the connections to one broker: look-up of its name, dialling, TLS, the handshake of a new connection, and its authentication.
+"""Makes the connections to one broker: look-up of its name, dialling, TLS, the handshake of a new connection (KIP-35, KIP-511), and SASL.
 
 1. The addresses of the broker are dialled in order. An address that refuses is followed by the next one. An address that times out or
    breaks the protocol ends the attempt, and the next attempt begins with another address.
@@ -15,29 +15,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError, ProtocolError
+from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError, ProtocolError, broker_error
 from aioproducer.net.connection import Connection
-from aioproducer.net.handshake import negotiate_versions, read_cluster_id
-from aioproducer.net.name_resolution import describe_lookups
-from aioproducer.net.task_cancellation import is_cancelled, without_generator_exit
-from aioproducer.user_functions import USER_FAILURES
-from aioproducer.wire.api import ApiKey
+from aioproducer.net.tls import TlsStream, server_name
+from aioproducer.net.tls_errors import after_handshake, in_handshake, no_name
+from aioproducer.user_functions import USER_FAILURES, is_cancelled
+from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproducer.wire.frame import FRAME_LIMIT
+from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.errors import TransportError
-    from aioproducer.interfaces import Receiver, Stream
-    from aioproducer.net.addresses import Addresses
-    from aioproducer.net.settings import NetSettings
-    from aioproducer.net.tls import TlsStream
-    from aioproducer.net.tls_contexts import TlsContexts
+    from aioproducer.interfaces import Stream
+    from aioproducer.net.broker_connection import BrokerConnection
 
-__all__ = ["ConnectionSetup"]
+__all__ = ["ConnectionSetup", "negotiate_versions", "read_cluster_id"]
 
 # Kafka 4.0: from this version of Produce on, a request names topics by their ids, which no two clusters share.
 _FIRST_WITH_TOPIC_IDS: Final = 13
@@ -46,51 +41,41 @@ _TRIES: Final = 3
 # Bytes of a frame from a peer that has not answered ApiVersions yet, or is not authenticated. To decode as many takes about 20 ms. A broker
 # sends a few thousand.
 _STRANGERS_LIMIT: Final = 256 * 1024
+_UNSUPPORTED_VERSION: Final = 35
+_SOFTWARE: Final = "aioproducer"
+# The first ApiVersions version with which a broker lets the client wait; with older versions the broker waits (KIP-219).
+_FIRST_WITH_MUTING: Final = 2
+# The first Metadata version with a cluster id.
+_FIRST_WITH_CLUSTER_ID: Final = 2
+_FIRST_METADATA_WITH_MUTING: Final = 6
+# Brokers refuse these characters in a software version; the + of a local version is one of them (PEP 440).
+_STRANGE: Final = r"[^a-zA-Z0-9.-]"
 _CLOSED_AFTER_GREETING: Final = " after ApiVersions was answered: does the listener want SASL (security_protocol={})?"
 
 
 class ConnectionSetup:
-    """Makes connections to one broker, one at a time.
-
-    Args:
-        addresses: addresses of the broker's host.
-        on_lost: called once for each connection that ends, after its requests have failed, with its address.
-        on_change: called when a connection is writable again.
-        on_throttle: called with the milliseconds for which the broker throttles this client.
-        is_for_records: whether Produce requests alone are sent over the connections.
+    """Makes the connections of a `BrokerConnection`, one at a time.
 
     Attributes:
         alive: connections with a stream, and their addresses: the latest one, which may not be ready yet, and those that are closing.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        addresses: Addresses,
-        settings: NetSettings,
-        *,
-        on_lost: Callable[[Connection, str], None],
-        on_change: Callable[[], None],
-        on_throttle: Callable[[int], None],
-        is_for_records: bool,
-    ) -> None:
+    def __init__(self, owner: BrokerConnection) -> None:
         self.alive: dict[Connection, str] = {}
-        self._broker = broker
-        self._addresses = addresses
-        self._settings = settings
-        self._notify_lost = on_lost
-        self._on_change = on_change
-        self._on_throttle = on_throttle
-        self._is_for_records = is_for_records
+        self._owner = owner
+        self._broker = owner.node.broker
+        self._addresses = owner.node.addresses
+        self._settings = owner.node.settings
+        self._where = owner.node.where
         self._is_first = True
-        self._where = f"{broker.host}:{broker.port}"
         # Consecutive handshakes during which the connection ended.
         self._closings = 0
         self._is_resolving = False
         # The stream during its TLS handshake.
         self._tls_stream: TlsStream | None = None
-        self._tls = None if settings.security is None else settings.security.tls
-        self._has_sasl = settings.security is not None and settings.security.sasl is not None
+        security = self._settings.security
+        self._tls = None if security is None else security.tls
+        self._sasl = None if security is None else security.sasl
 
     async def attempt(self, failures: int) -> Connection:
         """Make one attempt after `failures` failed ones. Returns a connection that is ready to use. Cancellation leaves no stream open.
@@ -100,7 +85,9 @@ class ConnectionSetup:
             KafkaError, OSError: no address gave a connection; the text names each address and its reason.
         """
         patience = self._settings.setup.after(failures + 1, self._settings.chance())
-        await self._prepare(patience)
+        if self._sasl is not None:
+            # a connection would wait for a token at the broker's expense
+            await self._sasl.prepare(patience)
         reasons: list[str] = []
         for address in await self._resolve(patience):
             where = self._where if address == self._broker.host else f"{self._where} ({address})"
@@ -119,46 +106,35 @@ class ConnectionSetup:
                 cause = error
         raise ConnectionLost("; ".join(reasons)) from cause
 
-    async def _prepare(self, patience: float) -> None:
-        """Wait for what the authentication needs: a connection would wait for it at the broker's expense."""
-        security = self._settings.security
-        if security is not None and security.sasl is not None:
-            await security.sasl.prepare(patience)
-
     def delay(self) -> str:
         """Return why the attempt that runs has no address yet, for an error's text; empty if it has addresses, or if none runs."""
-        if not self._is_resolving:
-            return ""
-        why = describe_lookups(self._broker.host)
-        return f"the name is not resolved{why and ': '}{why}"
+        return "the name is not resolved" if self._is_resolving else ""
 
     async def _resolve(self, patience: float) -> tuple[str, ...]:
         self._is_resolving = True
         try:
             async with asyncio.timeout(patience) as timer:
-                return tuple(await without_generator_exit("the resolver", self._addresses.to_try()))
+                return tuple(await self._addresses.to_try())
         except TimeoutError as error:
             if not timer.expired():
                 raise
-            why = describe_lookups(self._broker.host)
-            raise ConnectionLost(f"{self._where}: the name was not resolved within {round(patience, 3):g} s{why and ': '}{why}") from error
+            raise ConnectionLost(f"{self._where}: the name was not resolved within {round(patience, 3):g} s") from error
         finally:
             self._is_resolving = False
 
     async def _dial(self, address: str, where: str, patience: float) -> Connection:
         settings = self._settings
-        traffic = settings.observer.traffic(self._broker.node_id)
         connection = Connection(
             where,
             settings.client_id,
             self._on_lost,
-            self._on_change,
+            self._owner.node.changed,
             max_in_flight=settings.max_in_flight,
             max_idle=settings.max_idle,
-            traffic=traffic,
+            traffic=settings.observer.traffic(self._broker.node_id),
         )
         connection.frames.limit = _STRANGERS_LIMIT
-        if settings.security is not None and settings.security.sasl is not None:
+        if self._sasl is not None:
             connection.host = self._name_of(address)
         try:
             async with asyncio.timeout(patience) as timer:
@@ -167,7 +143,8 @@ class ConnectionSetup:
                 if not connection.is_lost:
                     self.alive[connection] = address
                 await self._shake_hands(connection, address)
-                await self._authenticate(connection)
+                if self._sasl is not None:
+                    await self._sasl.authenticate(connection, settings.request_timeout)
                 await self._identify(connection)
             connection.frames.limit = FRAME_LIMIT
         except TimeoutError as error:
@@ -178,6 +155,7 @@ class ConnectionSetup:
             if not timer.expired():
                 raise
             raise ConnectionLost(f"{where}: no usable connection within {round(patience, 3):g} s{why}") from error
+        # no stream stays open, whatever ends the attempt
         except BaseException:
             self.drop(connection)
             raise
@@ -185,14 +163,10 @@ class ConnectionSetup:
 
     async def _open(self, address: str, connection: Connection) -> None:
         """Dial an address, and encrypt the stream if the settings ask for it."""
-        tls = self._tls
+        tls, port = self._tls, self._broker.port
         if tls is None:
-            await self._call_dialer(address, connection)
+            await self._settings.dialer.dial(address, port, lambda: connection)
             return
-        # PLAINTEXT loads nothing of TLS
-        from aioproducer.net.tls import TlsStream
-        from aioproducer.net.tls_errors import in_handshake, no_name
-
         name = self._name_of(address)
         if not name:
             raise no_name(self._broker.host, "it is empty")
@@ -200,22 +174,17 @@ class ConnectionSetup:
         # all dials that waited for one context go on in the same iteration: each makes its TLS object in a turn of its own
         await tls.turns.turn()
         stream = TlsStream(connection, context, name, tls.turns)
-        await self._call_dialer(address, stream)
+        await self._settings.dialer.dial(address, port, lambda: stream)
         self._tls_stream = stream
         try:
             await stream.handshake()
         # a ValueError reports a name that has no form for the DNS
         except (OSError, ValueError) as error:
-            raise in_handshake(error, name, tls, "SASL_PLAINTEXT" if self._has_sasl else "PLAINTEXT") from error
+            raise in_handshake(error, name, tls, "PLAINTEXT" if self._sasl is None else "SASL_PLAINTEXT") from error
         self._tls_stream = None
-
-    async def _call_dialer(self, address: str, receiver: Receiver) -> None:
-        await without_generator_exit("the dialer", self._settings.dialer.dial(address, self._broker.port, lambda: receiver))
 
     def _name_of(self, address: str) -> str:
         """Return the name that the broker's certificate must have: that of the cluster, or of the bootstrap address as it is dialled."""
-        from aioproducer.net.tls import server_name
-
         is_canonical = self._settings.canonical_bootstrap and self._broker.node_id < 0
         return server_name(address if is_canonical else self._broker.host)
 
@@ -232,43 +201,32 @@ class ConnectionSetup:
         if not is_last:
             self._closings = 0
         # a broker that let this client in by another connection wants no SASL
-        if self._broker.node_id < 0 and not self._has_sasl:
+        if self._broker.node_id < 0 and self._sasl is None:
             connection.close_hint = _CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL")
-        self._on_throttle(throttle)
+        self._owner.node.throttle(throttle)
 
     def _told(self, error: ConnectionLost | ProtocolError, connection: Connection, address: str) -> TransportError | None:
         """Return what a failed greeting says of the listener; None: it says no more than its own error."""
         if isinstance(error, ConnectionLost):
-            told = None if self._tls is None else self._told_after_handshake(error, address, self._tls)
+            told = None if self._tls is None else after_handshake(error.__cause__, self._name_of(address), self._tls)
             self._closings += not isinstance(told, AuthenticationFailed)
             return told
         # an alert is certain, so that `start` need not wait; a connection that ends without one may be that of a broker that stops
         is_alert = self._tls is None and connection.frames.found_tls_alert
         return AuthenticationFailed(str(error), "tls") if is_alert else None
 
-    def _told_after_handshake(self, error: ConnectionLost, address: str, tls: TlsContexts) -> TransportError | None:
-        """Return the error of TLS because of which a connection ended after its handshake; None: it ended by another one."""
-        from aioproducer.net.tls_errors import after_handshake
-
-        return after_handshake(error.__cause__, self._name_of(address), tls)
-
-    async def _authenticate(self, connection: Connection) -> None:
-        security = self._settings.security
-        if security is not None and security.sasl is not None:
-            await security.sasl.authenticate(connection, self._settings.request_timeout)
-
     async def _identify(self, connection: Connection) -> None:
         """Raise ConnectionLost if a known broker belongs to another cluster than it did."""
         is_first, self._is_first = self._is_first, False
         known = self._settings.cluster_id()
-        is_sure = connection.agreed.get(ApiKey.PRODUCE, 0) >= _FIRST_WITH_TOPIC_IDS and (self._is_for_records or is_first)
+        is_sure = connection.agreed.get(ApiKey.PRODUCE, 0) >= _FIRST_WITH_TOPIC_IDS and (self._owner.label == "produce" or is_first)
         if known is None or self._broker.node_id < 0 or is_sure:
             return
         found, throttle = await read_cluster_id(connection, self._settings.request_timeout)
         if found not in {None, known}:
             self._settings.on_another_cluster()
             raise ConnectionLost(f"{connection.where} belongs to cluster {found!r}, not {known!r}")
-        self._on_throttle(throttle)
+        self._owner.node.throttle(throttle)
 
     # The end
 
@@ -289,7 +247,7 @@ class ConnectionSetup:
             connection.abort(ConnectionLost(f"{self._where}: the connection was given up"))
 
     def _on_lost(self, connection: Connection) -> None:
-        self._notify_lost(connection, self.alive.pop(connection, ""))
+        self._owner.on_lost(connection, self.alive.pop(connection, ""))
 
 
 def _with_reasons(reasons: list[str], error: KafkaError) -> KafkaError:
@@ -297,3 +255,60 @@ def _with_reasons(reasons: list[str], error: KafkaError) -> KafkaError:
     if isinstance(error, AuthenticationFailed):
         return type(error)("; ".join(reasons), error.stage, error.mechanism, error.code)
     return ConnectionLost("; ".join(reasons))
+
+
+async def negotiate_versions(connection: Connection, timeout: float, software_version: str, *, in_oldest_form: bool = False) -> int:
+    """Ask the broker for its API versions and features, and keep them in `connection` (NET-02).
+
+    The first request has this client's newest ApiVersions version. If the broker does not know it, one more request follows.
+
+    Args:
+        connection: a connection that has just been made.
+        timeout: seconds for each answer.
+        software_version: version of this client.
+        in_oldest_form: use the oldest ApiVersions version, for a broker that closes the connection when it does not know a version.
+
+    Returns:
+        Milliseconds for which the broker throttles this client.
+
+    Raises:
+        TransportError: the connection ended.
+        BrokerError: the broker refuses the request.
+    """
+    version = CLIENT_VERSIONS[ApiKey.API_VERSIONS][not in_oldest_form]
+    software_version = re.sub(_STRANGE, "-", software_version)
+    request = message("ApiVersions.request", client_software_name=_SOFTWARE, client_software_version=software_version)
+    raw = await connection.ask(ApiKey.API_VERSIONS, version, request, timeout)
+    if int.from_bytes(raw.frame[raw.offset : raw.offset + 2], "big") == _UNSUPPORTED_VERSION:
+        # a broker that does not know the request's version answers with version 0
+        refusal = raw.decode(version=0)
+        offered = {api.api_key: api.max_version for api in refusal.api_keys}
+        raw = await connection.ask(ApiKey.API_VERSIONS, max(0, min(version - 1, offered.get(ApiKey.API_VERSIONS, 0))), request, timeout)
+    answer = raw.decode()
+    if answer.error_code:
+        raise broker_error(answer.error_code)
+    connection.features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+    connection.features_epoch = answer.finalized_features_epoch
+    offers = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys if api.min_version <= api.max_version}
+    connection.learn_versions(offers)
+    return int(answer.throttle_time_ms) if raw.version >= _FIRST_WITH_MUTING else 0
+
+
+async def read_cluster_id(connection: Connection, timeout: float) -> tuple[str | None, int]:
+    """Return the id of the cluster that a broker belongs to, and the milliseconds for which the broker throttles this client.
+
+    The id is None if the broker gives none, or is older than Kafka 0.10.1.
+
+    Args:
+        connection: a connection whose versions are negotiated.
+        timeout: seconds for the answer.
+
+    Raises:
+        TransportError: the connection ended.
+    """
+    version = connection.agreed.get(ApiKey.METADATA, 0)
+    if version < _FIRST_WITH_CLUSTER_ID:
+        return None, 0
+    request = message("Metadata.request", topics=[], allow_auto_topic_creation=False)
+    answer = (await connection.ask(ApiKey.METADATA, version, request, timeout)).decode()
+    return answer.cluster_id, int(answer.throttle_time_ms) if version >= _FIRST_METADATA_WITH_MUTING else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aioproducer.config.secret import NotText
 from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.produce_attempt import Backoff
-from aioproducer.net.login_gate import LoginGate
+from aioproducer.net.broker_connection import LoginBackoff
 from aioproducer.net.msk import msk_tokens
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
@@ -39,13 +39,13 @@ class Security:
         tls: gives the context of each TLS connection; None: connections are not encrypted.
         sasl: authenticates each connection; None: connections are not authenticated by SASL.
         tokens: keeps the token of OAUTHBEARER; None: the mechanism has none. Its owner runs it.
-        gate: the gate that connections pass before they are made, so that refused credentials cause few attempts.
+        backoff: spaces the attempts while the credentials are refused.
     """
 
     tls: TlsContexts | None = None
     sasl: SaslLogin | None = None
     tokens: TokenKeeper | None = None
-    gate: LoginGate = field(default_factory=LoginGate)
+    backoff: LoginBackoff = field(default_factory=LoginBackoff)
 
     @property
     def absence(self) -> TokenUnavailable | None:

@@ -21,10 +21,9 @@ from aioproducer.config.security_options import type_of
 from aioproducer.errors import ConfigError
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12
-from aioproducer.net.task_cancellation import is_cancelled
 from aioproducer.net.threads import SlowCalls
 from aioproducer.net.tls import HandshakeTurns
-from aioproducer.user_functions import USER_FAILURES, is_coroutine_function
+from aioproducer.user_functions import USER_FAILURES, is_cancelled, is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

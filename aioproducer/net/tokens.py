@@ -35,12 +35,11 @@ from aioproducer.config.security_options import extension_fault, file_of
 from aioproducer.errors import ConfigError, TokenUnavailable
 from aioproducer.model import is_number
 from aioproducer.net.fetch import FetchFailed, fetch
-from aioproducer.net.task_cancellation import is_cancelled
 from aioproducer.net.threads import SlowCalls
 from aioproducer.net.tls_contexts import endpoint_context
 from aioproducer.sasl.oauthbearer import NAME
 from aioproducer.sasl.tokens import Token, jwt_claims
-from aioproducer.user_functions import USER_FAILURES, is_coroutine_function
+from aioproducer.user_functions import USER_FAILURES, is_cancelled, is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable

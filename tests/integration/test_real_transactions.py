@@ -31,7 +31,7 @@ from aioproducer import (
     TransactionExpired,
     TransactionResolver,
 )
-from aioproducer.net.transport import TcpDialer
+from aioproducer.net.dialer import TcpDialer
 from aioproducer.testing import KafkaServer
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.frame import decode_request

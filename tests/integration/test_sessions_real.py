@@ -17,7 +17,7 @@ from secured import SESSION_MS, Way, read_by_confluent
 
 from aioproducer import Producer
 from aioproducer.net.sasl_login import SaslLogin
-from aioproducer.net.transport import TcpDialer
+from aioproducer.net.dialer import TcpDialer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.addresses`: which address of a name is next."""
+"""Tests of `aioproducer.net.dialer`: which address of a name is next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from jumping import jumping
 
-from aioproducer.net.addresses import Addresses, DnsResolver, Verbatim, canonical
+from aioproducer.net.dialer import Addresses, DnsResolver, Verbatim, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

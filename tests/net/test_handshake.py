@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.handshake`: the fake cluster's brokers, and stranger ones played by hand."""
+"""Tests of `aioproducer.net.connection_setup`: the fake cluster's brokers, and stranger ones played by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripted import Asked, ScriptedStream
 
 from aioproducer.errors import BrokerError, ConnectionLost, ProtocolError, RequestTimedOut, TransportError, broker_error
 from aioproducer.net.connection import Connection
-from aioproducer.net.handshake import negotiate_versions
+from aioproducer.net.connection_setup import negotiate_versions
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproducer.wire.schema import message

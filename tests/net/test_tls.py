@@ -33,10 +33,10 @@ from tls_peers import (
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
+from aioproducer.net.dialer import TcpDialer, close_socket, disown
 from aioproducer.net.security import Security
 from aioproducer.net.tls import HandshakeTurns, TlsStream, server_name
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
-from aioproducer.net.transport import TcpDialer, close_socket, disown
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.testing.memory import MemoryNetwork, MemoryStream

@@ -22,10 +22,10 @@ from tls_peers import (
 
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
+from aioproducer.net.dialer import TcpDialer
 from aioproducer.net.security import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.net.tls_errors import after_handshake, in_handshake
-from aioproducer.net.transport import TcpDialer
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, Certificate, CertificateAuthority, self_signed
 from aioproducer.testing.memory import MemoryNetwork

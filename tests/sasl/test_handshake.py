@@ -76,7 +76,7 @@ def test_credentials_that_are_refused() -> None:
 
 
 def test_another_error_is_no_refusal_of_the_credentials() -> None:
-    """It does not shut the gate."""
+    """It puts no credentials in doubt."""
     with pytest.raises(AuthenticationFailed, match=r"UNKNOWN_SERVER_ERROR \(-1\)") as caught:
         authenticate(plain(), told(error_code=-1, error_message=None))
     assert type(caught.value) is AuthenticationFailed

@@ -85,7 +85,7 @@ async def test_the_kdc_does_not_know_the_service() -> None:
 
 @jumping
 async def test_no_kdc_for_a_while() -> None:
-    """Row 116: retried as a fault of the network, with the pauses of `reconnect_backoff_ms` alone: the gate for refusals stays open."""
+    """Row 116: retried as a fault of the network, with the pauses of `reconnect_backoff_ms` alone."""
     async with kerberized() as (cluster, package):
         package.fail(*NO_KDC, times=8)
         loop = asyncio.get_running_loop()

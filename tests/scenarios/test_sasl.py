@@ -431,7 +431,7 @@ async def test_a_clock_that_jumps() -> None:
 
 @jumping
 async def test_each_producer_of_one_config_logs_in_by_itself() -> None:
-    """Row 118: one config, two producers, and a third one after they have stopped. Each has its own connections, sessions and gate."""
+    """Row 118: one config, two producers, and a third one after they have stopped. Each has its own connections, sessions and backoff."""
     async with secured(session_ms=3000) as cluster:
         options = cluster.client_options
         dialer = options.pop("dialer")

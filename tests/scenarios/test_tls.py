@@ -113,7 +113,7 @@ async def test_a_start_that_is_refused_fails_early(brokers: int, dials: int, cer
 @pytest.mark.parametrize(("brokers", "seconds", "dials"), [(1, 1.5, 3), (3, 5.0, 4)])
 @jumping
 async def test_a_start_with_a_wrong_password_fails_early(brokers: int, seconds: float, dials: int, mechanism: str) -> None:
-    """Row 92: the gate's pauses are between the dials of several addresses, so that a request stops to wait before the verdict comes."""
+    """Row 92: the pauses of refused logins are between the dials of several addresses, so that a request stops to wait before the verdict comes."""
     security = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"})
     async with FakeCluster(brokers=brokers, memory=True, security=security) as cluster:
         dialer = Counted(cluster.network)

@@ -12,8 +12,8 @@ from tls_peers import openssl_server, seen_by_s_client, server_context, tls_in_f
 from whole import jumping, running
 
 from aioproducer import Producer
+from aioproducer.net.dialer import TcpDialer
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
-from aioproducer.net.transport import TcpDialer
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import CertificateAuthority
 

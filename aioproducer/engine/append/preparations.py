@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import SerializationError
-from aioproducer.net.task_cancellation import is_cancelled
+from aioproducer.user_functions import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
