@@ -36,8 +36,7 @@ from aioproducer.model import (
     TimestampMs,
     seconds_of,
 )
-from aioproducer.net.dialer import DnsResolver, Verbatim
-from aioproducer.net.dialer import TcpDialer
+from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.producer_transactions import TransactionCalls
 from aioproducer.records.compression import check_available
 from aioproducer.topic import TopicCalls

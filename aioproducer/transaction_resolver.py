@@ -28,8 +28,7 @@ from aioproducer.model import (
     TransactionDescription,
     TransactionListing,
 )
-from aioproducer.net.dialer import DnsResolver, Verbatim
-from aioproducer.net.dialer import TcpDialer
+from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
 from aioproducer.wall_clock import wall_time
 

@@ -20,8 +20,8 @@ from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.errors import ProducerClosed
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.cluster import Cluster
-from aioproducer.net.settings import net_settings
 from aioproducer.net.dialer import close_socket
+from aioproducer.net.settings import net_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -20,8 +20,8 @@ from aioproducer.engine.tasks import fork_safety
 from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.engine.wiring import wire
 from aioproducer.errors import ProducerClosed, UsageError
-from aioproducer.net.settings import net_settings
 from aioproducer.net.dialer import disown
+from aioproducer.net.settings import net_settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -16,8 +16,8 @@ import pytest
 from secured import SESSION_MS, Way, read_by_confluent
 
 from aioproducer import Producer
-from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.dialer import TcpDialer
+from aioproducer.net.sasl_login import SaslLogin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
