@@ -1,11 +1,11 @@
 """`send_columns` beside `send_many` and the loop of `await send()`, against a stub broker in another process: rate and CPU of the client.
 
-    python -m tests.tools.benchmarks columns [--records 2000000] [--rounds 7] [--batch-size 262144] [--json PATH]
+    python -m tests.tools.benchmarks columns [--records 2000000] [--rounds 7] [--batch-size 262144] [--base TREE] [--json PATH]
 
 Values of 100 bytes with a timestamp each, idempotence, no compression, 6 partitions; from the call until all is acknowledged. The stub answers
 at once and reads no record, so what is measured is the client. Each run is a fresh process, rounds are interleaved, and `send` and
 `send_many` have a tenth of the records. Headers are one a row, partitions six in turn. `rows_checksum` hashes values of 90 bytes and keys of
-10, without a producer. Exit status 1 when the median rate of `send_columns` without keys is below the bar, or `rows_checksum` takes more
+10, without a producer. With `--base`, each run is followed by the same one of that tree, built in place. Exit status 1 when the median rate of `send_columns` without keys is below the bar, or `rows_checksum` takes more
 than its bar (median of the CPU time).
 """
 
@@ -16,6 +16,7 @@ import asyncio
 import dataclasses
 import gc
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -27,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.tools.benchmarks.client import cpu_seconds
+from tests.tools.benchmarks.clients import BASE_TREE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -174,8 +176,8 @@ async def run(way: str, count: int, batch_size: int, address: str) -> Measure:
 # The rounds
 
 
-async def measured(*words: str) -> Measure:
-    """Return the figures of one run in a fresh process, against a fresh stub."""
+async def measured(*words: str, base: str = "") -> Measure:
+    """Return the figures of one run in a fresh process, against a fresh stub; of another tree's producer if `base` says where that is."""
     pipe = asyncio.subprocess.PIPE
     stub = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.tools.benchmarks.stub", str(PARTITIONS), cwd=ROOT, stdin=pipe, stdout=pipe
@@ -184,16 +186,17 @@ async def measured(*words: str) -> Measure:
     assert stub.stdin is not None
     try:
         address = (await stub.stdout.readline()).decode().strip()
-        client = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", f"tests.tools.benchmarks.{pathlib.Path(__file__).stem}", "run", *words, address, cwd=ROOT, stdout=pipe
-        )
+        command = (sys.executable, "-m", "tests.tools.benchmarks.columns", "run", *words, address)
+        env = os.environ | ({BASE_TREE: base} if base else {})
+        client = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=env, stdout=pipe)
         said, _ = await client.communicate()
     finally:
         stub.stdin.close()
         await stub.wait()
     if client.returncode:
         raise SystemExit("a run failed: its last words stand above")
-    return Measure(**json.loads(said.splitlines()[-1]))
+    one = Measure(**json.loads(said.splitlines()[-1]))
+    return dataclasses.replace(one, way=f"base: {one.way}") if base else one
 
 
 def table(measures: Sequence[Measure]) -> Table:
@@ -221,10 +224,19 @@ async def compare(chosen: argparse.Namespace, console: Console) -> bool:
     measures = []
     for number in range(chosen.rounds):
         for way, count, batch_size in plan[:: 1 if number % 2 else -1]:
-            measures.append(await measured(way, str(count), str(batch_size)))
-            one = measures[-1]
-            console.print(f"round {number + 1}: {way:19} batch_size {batch_size:9,} {one.rate / 1e6:6.2f} M/s {one.cpu_ns:6.0f} ns")
-    measures.sort(key=lambda one: plan.index((one.way, one.records, one.batch_size)))
+            for base in filter(None, ("here", chosen.base)):
+                one = await measured(way, str(count), str(batch_size), base="" if base == "here" else str(base.resolve()))
+                measures.append(one)
+                console.print(f"round {number + 1}: {one.way:25} batch_size {batch_size:9,} {one.rate / 1e6:6.2f} M/s {one.cpu_ns:6.0f} ns")
+    for way, count, batch_size in plan if chosen.base else ():
+        ours, theirs = (
+            [one.cpu_ns for one in measures if (one.way, one.records, one.batch_size) == (name, count, batch_size)]
+            for name in (way, f"base: {way}")
+        )
+        ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+        console.print(
+            f"{way}, batch_size {batch_size:,}: CPU {statistics.median(ratios):.3f} x the base's, paired by round ({max(ratios):.3f})"
+        )
     console.print(table(measures))
     rate = statistics.median(one.rate for one in measures if (one.way, one.batch_size) == ("columns", chosen.batch_size))
     console.print(
@@ -240,12 +252,15 @@ async def compare(chosen: argparse.Namespace, console: Console) -> bool:
 def main() -> int:
     words = sys.argv[1:]
     if words[:1] == ["run"]:
+        if BASE_TREE in os.environ:
+            sys.path.insert(0, os.environ[BASE_TREE])
         print(json.dumps(dataclasses.asdict(uvloop.run(run(words[1], int(words[2]), int(words[3]), words[4])))))
         return 0
     parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks columns")
     parser.add_argument("--records", type=int, default=2_000_000, help="of each run of columns (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batch-size", type=int, default=262_144, help="beside the default of 16 KiB (default: %(default)s)")
+    parser.add_argument("--base", type=pathlib.Path, metavar="TREE")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write everything measured there")
     console = Console(highlight=False)
     console.width = max(console.width, 120)

@@ -2,5 +2,5 @@
 
 `faults` is the table of faults, `stage` runs them, `verifiable` is the program that sends, in a process of its own. Another client (`logs`)
 and Kafka's own tool (`segments`) read the result back, and pure functions (`judge`, `sequences`, `gaps`) judge it.
-`python -m tests.tools.chaos` runs it and writes docs/topics/chaos.md with `--page`.
+`python -m tests.tools.chaos` runs it.
 """

@@ -1,8 +1,8 @@
 """Strikes three Kafka nodes for some minutes, and looks for every record.
 
-    python -m tests.tools.chaos [--minutes 20] [--only FAULT] [--seed N] [--no-copy] [--json PATH] [--page] [--lines FOLDER]
+    python -m tests.tools.chaos [--minutes 20] [--only FAULT] [--seed N] [--no-copy] [--json PATH] [--lines FOLDER]
 
-Exit status 1 when anything is wrong. `--page` writes docs/topics/chaos.md and its picture.
+Exit status 1 when anything is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from rich.console import Console
 
 from .faults import FAULTS
-from .report import PAGE, PICTURE, draw, page, tables
+from .report import tables
 from .run import Chosen, chaos
 from .stage import Settings
 
@@ -43,7 +43,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--options", default=Settings.options, help="of the producers, as JSON")
     parser.add_argument("--no-copy", action="store_true", help="without transactions")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write all figures there")
-    parser.add_argument("--page", action="store_true", help=f"write {PAGE.name} and its picture")
     parser.add_argument("--lines", type=pathlib.Path, metavar="FOLDER", help="keep what the programs told there")
     return parser.parse_args()
 
@@ -69,9 +68,6 @@ def main() -> int:
         console.print(complaint, markup=False)
     if chosen.json:
         chosen.json.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
-    if chosen.page:
-        PAGE.write_text(page(report), encoding="utf-8")
-        draw(PICTURE, report)
     if report.is_clean:
         if not chosen.lines:
             shutil.rmtree(folder)

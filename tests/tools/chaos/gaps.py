@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Mark", "gaps", "per_second"]
+__all__ = ["Mark", "gaps"]
 
 
 @dataclass
@@ -49,13 +49,3 @@ def _longest(times: Sequence[int], mark: Mark) -> float:
     first = max(bisect_right(times, mark.start) - 1, 0)
     within = times[first : bisect_right(times, mark.end) + 1]
     return max((later - earlier for earlier, later in pairwise(within)), default=0) / 1000
-
-
-def per_second(times: Iterable[int], start: int) -> list[int]:
-    """Return the number of acknowledgements in each second from `start` on."""
-    counts: list[int] = []
-    for at in times:
-        second = max(0, at - start) // 1000
-        counts.extend([0] * (second + 1 - len(counts)))
-        counts[second] += 1
-    return counts

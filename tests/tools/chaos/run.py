@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from .faults import FAULTS
-from .gaps import gaps, per_second
+from .gaps import gaps
 from .history import acknowledged, read_copied, read_sent
 from .judge import judge_copied, judge_sent, kinds
 from .logs import broken_sequences, read_topic
@@ -108,12 +108,12 @@ async def _judged(stage: Stage, chosen: Chosen, start: int, tell: Callable[[str]
     partitions = len(await stage.admin.partitions(SENT))
     source = await _read(stage, SENT, partitions, tell)
     tell(f"judging topic {SENT}")
-    judged = [await asyncio.to_thread(_of_sent, stage, source, start)]
+    judged = [await asyncio.to_thread(_of_sent, stage, source)]
     if stage.copier is not None:
         everything = await _read(stage, COPIED, partitions, tell, "read_uncommitted")
         copied = await _read(stage, COPIED, partitions, tell)
         tell(f"judging topic {COPIED}")
-        judged.append(await asyncio.to_thread(_of_copied, stage, stage.copier, source, everything, copied, start))
+        judged.append(await asyncio.to_thread(_of_copied, stage, stage.copier, source, everything, copied))
         judged[-1].complaints += [f"undecided: a transaction in partition {one}" for one in await stage.admin.open_ends(COPIED)]
     for one in judged:
         await _look_at_segments(stage, one, partitions, tell)
@@ -129,21 +129,20 @@ async def _read(
     return await asyncio.to_thread(read_topic, stage.cluster.bootstrap_servers, topic, partitions, isolation=isolation)
 
 
-def _of_sent(stage: Stage, reads: Reads, start: int) -> Judged:
+def _of_sent(stage: Stage, reads: Reads) -> Judged:
     told = read_sent(stage.sender.files, SENT)
     gaps(stage.marks, SENT, acknowledged(told.history))
-    return _of(SENT, told, reads, judge_sent(told, SENT, reads, stage.settings.promise), start)
+    return _of(SENT, told, reads, judge_sent(told, SENT, reads, stage.settings.promise))
 
 
-def _of_copied(stage: Stage, copier: Program, source: Reads, everything: Reads, reads: Reads, start: int) -> Judged:
+def _of_copied(stage: Stage, copier: Program, source: Reads, everything: Reads, reads: Reads) -> Judged:
     told = read_copied(copier.files, COPIED)
     gaps(stage.marks, COPIED, acknowledged(told.history))
-    return _of(COPIED, told, reads, judge_copied(told, COPIED, source, everything, reads, stage.settings.promise), start)
+    return _of(COPIED, told, reads, judge_copied(told, COPIED, source, everything, reads, stage.settings.promise))
 
 
-def _of(name: str, told: Told, reads: Reads, complaints: list[str], start: int) -> Judged:
-    acks = per_second((at for _, at in acknowledged(told.history)), start)
-    return Judged(name, figures_of(told, reads, complaints), complaints, told.failures, acks)
+def _of(name: str, told: Told, reads: Reads, complaints: list[str]) -> Judged:
+    return Judged(name, figures_of(told, reads, complaints), complaints, told.failures)
 
 
 async def _look_at_segments(stage: Stage, judged: Judged, partitions: int, tell: Callable[[str], object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .gaps import Mark, gaps, per_second
+from .gaps import Mark, gaps
 
 
 def test_the_longest_gap_of_each_fault() -> None:
@@ -22,8 +22,3 @@ def test_gaps_of_nothing() -> None:
     assert (mark.longest, mark.silent) == ({"t": 0.0}, {"t": 0.0})
     gaps([mark], "t", [(0, 1_000)])
     assert (mark.longest, mark.silent) == ({"t": 0.0}, {"t": 0.0})
-
-
-def test_per_second() -> None:
-    """A second without acknowledgements counts 0."""
-    assert per_second([5_000, 5_999, 8_000], 5_000) == [2, 0, 0, 1]

@@ -2,7 +2,7 @@
 
     python -P tests/tools/gate/workloads.py RECORDS SINGLES       # under valgrind, as callgrind.py calls it
 
-The producer is that of the tree on PYTHONPATH, which may be older: this file uses only its public names, `FakeCluster` and `JumpingLoop`.
+The producer is that of the tree on PYTHONPATH, which may be older: this file uses only its public names, `FakeCluster` and `run_jumping`.
 No workload depends on clocks, chance or the kernel: time jumps, the cluster is in memory, and both builds run the same event-loop
 iterations each time. `columns` is left out, with a line on standard error, in a tree whose `send_columns` reads every array with pyarrow:
 pyarrow starts threads, and callgrind writes their counts apart.
@@ -26,12 +26,14 @@ from marks import calibrate, counted, uncounted
 import aioproducer
 from aioproducer import Producer, Record
 from aioproducer.errors import UsageError
-from aioproducer.testing import FakeCluster
-from aioproducer.testing.jumping import JumpingLoop
-from aioproducer.testing.memory import MemoryNetwork
+from aioproducer.testing import FakeCluster, run_jumping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+
+# Found by public names: the modules that they are in differ from tree to tree.
+JumpingLoop: Final[Any] = run_jumping.__globals__["JumpingLoop"]
+MemoryNetwork: Final[Any] = type(FakeCluster(memory=True).network)
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 6
@@ -60,11 +62,11 @@ class Far:
         return getattr(self._receiver, name)
 
 
-class Network(MemoryNetwork):
+class Network(MemoryNetwork):  # type: ignore[misc]
     """A memory network that does not count the work of its listeners."""
 
     def listen(self, host: str, port: int, receiver: Callable[[], Any]) -> None:
-        super().listen(host, port, lambda: Far(receiver()))  # type: ignore[arg-type, return-value]
+        super().listen(host, port, lambda: Far(receiver()))
 
 
 # The workloads
