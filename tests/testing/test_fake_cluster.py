@@ -354,6 +354,7 @@ async def test_faults_that_did_not_happen_are_told(cluster: FakeCluster) -> None
         (("Prodcue", 7), {}),
         (("Produce", 7), {"broker": 9}),
         (("Produce", "NO_SUCH_ERROR"), {}),
+        (("Produce", 7), {"times": 0}),
     ],
 )
 async def test_mistakes_in_a_fault_are_told(arguments: Any, options: Any) -> None:

@@ -99,14 +99,6 @@ def test_errors_after_the_append_say_so(*, error: str | int, appends: bool) -> N
     assert rule.code == (error if isinstance(error, int) else rule.code) != 0
 
 
-def test_mistakes_in_a_test_are_told() -> None:
-    """A misspelt error or a count of nothing would never fire."""
-    with pytest.raises(ValueError, match="LEADR"):
-        Faults().add_error(Rule("Produce", "error"), "NO_LEADR")
-    with pytest.raises(ValueError, match="at least 1"):
-        Faults().add(Rule("Produce", "disconnect", times=0))
-
-
 def test_unfired_names_what_did_not_happen() -> None:
     """Counted rules until they are used up, uncounted ones until they fell on something."""
     faults = Faults()

@@ -53,39 +53,6 @@ def test_log_append_time_is_stamped_with_a_new_crc() -> None:
     assert log.batches()[0].timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
-@pytest.mark.parametrize("sent", [None, b""])
-def test_no_batch_is_an_invalid_record(sent: bytes | None) -> None:
-    """From Produce v3 on, each partition has exactly one batch."""
-    assert refusal(sent).name == "INVALID_RECORD"
-
-
-def test_two_batches_are_an_invalid_record() -> None:
-    """Exactly one."""
-    assert refusal(batch(b"a") + batch(b"b")).name == "INVALID_RECORD"
-
-
-@pytest.mark.parametrize("magic", [0, 1, 3])
-def test_another_magic_is_an_invalid_record(magic: int) -> None:
-    """Produce v3 and later carry magic 2 alone."""
-    sent = bytearray(batch(b"a"))
-    sent[16] = magic
-    assert refusal(bytes(sent)).name == "INVALID_RECORD"
-
-
-@pytest.mark.parametrize("size", [1, 16, 60, 61, 70])
-def test_a_cut_off_batch_is_corrupt(size: int) -> None:
-    """Bytes that are no whole batch."""
-    assert refusal(batch(b"some value")[:size]).name == "CORRUPT_MESSAGE"
-
-
-@pytest.mark.parametrize("at", [18, 21, 30, 61, 70])
-def test_a_flipped_bit_is_corrupt(at: int) -> None:
-    """The CRC covers everything behind it."""
-    sent = bytearray(batch(b"some value"))
-    sent[at] ^= 0x10
-    assert refusal(bytes(sent)).name == "CORRUPT_MESSAGE"
-
-
 def test_the_stamp_is_not_under_the_crc() -> None:
     """A client may send any leader epoch; its base offset is 0."""
     sent = bytearray(batch(b"a"))
@@ -95,23 +62,11 @@ def test_the_stamp_is_not_under_the_crc() -> None:
     assert refusal(bytes(sent)).name == "INVALID_RECORD"
 
 
-@pytest.mark.parametrize(("count", "last_delta"), [(2, 0), (1, 1), (0, -1), (0, 0), (-1, -2)])
-def test_counts_that_disagree_are_an_invalid_record(count: int, last_delta: int) -> None:
-    """Count and last offset delta say the same, and at least one record."""
-    assert refusal(batch(b"a", count=count, last_delta=last_delta)).name == "INVALID_RECORD"
-
-
 def test_a_batch_of_exactly_the_limit_is_taken() -> None:
     """`max.message.bytes` counts the whole batch."""
     sent = batch(b"v" * 100)
     assert make_log(sent, max_message_bytes=len(sent)).end_offset == 1
     assert refusal(sent, max_message_bytes=len(sent) - 1).name == "MESSAGE_TOO_LARGE"
-
-
-def test_clients_write_no_control_batches_nor_times_of_brokers() -> None:
-    """Attributes that only a broker sets."""
-    assert refusal(batch(b"a", attributes=0x20)).name == "INVALID_RECORD"
-    assert refusal(batch(b"a", attributes=0x08)).name == "INVALID_TIMESTAMP"
 
 
 def test_producer_ids_are_refused() -> None:
@@ -126,11 +81,6 @@ def test_records_are_checked_when_they_are_looked_at() -> None:
     assert log.end_offset == 2
     with pytest.raises(ProtocolError):
         log.records()
-
-
-def test_verify_checks_records_on_append() -> None:
-    """The same batch, refused at once."""
-    assert refusal(batch(b"a", count=2), verify=True).name == "INVALID_RECORD"
 
 
 def test_reading_begins_with_the_batch_that_has_the_offset() -> None:
