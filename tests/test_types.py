@@ -119,8 +119,6 @@ INTERNAL = {
     "ThreadBridge": "`Producer.from_thread` makes a `FromThread`",
     "AllProducerArguments": "`Producer.from_env` takes its items by name; a settings class uses `ProducerOptions`",
     "Encoding": "`Producer.topic` makes a `Topic`",
-    "Handler": "`FakeCluster.handler` is called by the connections of the fake",
-    "_End": "`FaultProxy.welcome` and `forget` are called by the proxy's connections",
     "FakeBroker": "`FakeCluster.add_broker` makes one",
     "Hang": "`FakeCluster.hang` makes one",
     "PartitionLog": "`FakeCluster.log` returns one",
@@ -128,8 +126,6 @@ INTERNAL = {
     "Request": "`FakeCluster.requests` returns them",
     "ServerCertificate": "`CertificateAuthority.server` makes one",
     "Authority": "a protocol that `CertificateAuthority` has",
-    "ServerCertificates": "`KafkaSecurity.settings` is called by a `KafkaServer`",
-    "BrokerKerberos": "a `Kdc` makes one",
 }
 
 

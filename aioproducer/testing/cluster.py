@@ -23,7 +23,6 @@ from aioproducer.testing.broker import FakeBroker
 from aioproducer.testing.faults import H, Trouble
 from aioproducer.testing.groups import Groups
 from aioproducer.testing.handlers import HANDLERS
-from aioproducer.testing.handlers.handler import Handler
 from aioproducer.testing.log import PartitionLog
 from aioproducer.testing.memory import MemoryNetwork
 from aioproducer.testing.releases import NEWEST, ranges
@@ -33,7 +32,7 @@ from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.testing.topics import Topics
 from aioproducer.testing.transactions import Transactions
 from aioproducer.wall_clock import wall_time
-from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
+from aioproducer.wire.api import CLIENT_VERSIONS, NAMES
 
 __all__ = ["FakeCluster", "Isolation", "Request", "Violation"]
 
@@ -106,7 +105,7 @@ class FakeCluster(Trouble):
         self.auto_create = auto_create
         self.default_partitions = default_partitions
         self._wall_clock = wall_clock
-        self._connections = itertools.count(1)
+        self.connection_numbers: itertools.count[int] = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
@@ -336,17 +335,9 @@ class FakeCluster(Trouble):
 
     # --- called by brokers
 
-    def handler(self, key: int) -> Handler:
-        """Return the handler of an advertised request."""
-        return HANDLERS[ApiKey(key)]
-
     def now_ms(self) -> int:
         """Return the wall clock's time, in milliseconds."""
         return int(self._wall_clock() * 1000)
-
-    def next_connection(self) -> int:
-        """Return a number for a new connection."""
-        return next(self._connections)
 
 
 def _check_api(api: str) -> None:

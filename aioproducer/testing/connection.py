@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ProtocolError
 from aioproducer.testing.call import Call
-from aioproducer.testing.handlers import connect
+from aioproducer.testing.handlers import HANDLERS, connect
 from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Request, TlsFailure, Violation
 from aioproducer.testing.security.authenticator import MOST_BYTES, Admission, Authenticator, Ending
 from aioproducer.testing.security.tls import common_name
@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
-        self.number: int = broker.cluster.next_connection()
+        self.number: int = next(broker.cluster.connection_numbers)
         self._journal = broker.cluster.journal
         self.authenticator: Authenticator = Authenticator(broker.security)
         self._transport: Any = None
@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
         if not lowest <= version <= highest:
             raise ProtocolError(f"request {key} in version {version}: this broker speaks {lowest} to {highest} (0 to -1: none)")
         header = decode_request(frame)
-        handler = broker.cluster.handler(key)
+        handler = HANDLERS[ApiKey(key)]
         mended = frame if handler.mend is None else handler.mend(frame, header)
         request = codec(f"{handler.name}.request", version).decode(mended, header.offset)
         # the log holds no secret: a test may print it

@@ -83,12 +83,6 @@ async def test_zstd_needs_version_7(cluster: FakeCluster, kafka: WireClient, ver
     assert (await produce(kafka, sent, version=version)).error_code == code
 
 
-@pytest.mark.parametrize(("name", "partition"), [("orders", 2), ("orders", -1), ("nothing", 0)])
-async def test_unknown_places(kafka: WireClient, name: str, partition: int) -> None:
-    """Topic or partition."""
-    assert (await produce(kafka, batch(b"a"), name, partition)).error_code == 3
-
-
 async def test_unknown_ids(cluster: FakeCluster, kafka: WireClient) -> None:
     """The broker does not know the id of a topic that was deleted and made again. The new id is known and its log is empty."""
     old = topic_id(cluster)
@@ -148,31 +142,9 @@ async def test_acks_0_is_not_answered(cluster: FakeCluster, kafka: WireClient) -
     assert cluster.violations == []
 
 
-async def test_refusals_of_a_whole_request(cluster: FakeCluster, kafka: WireClient) -> None:
-    """Acks that are none."""
-    assert (await produce(kafka, batch(b"a"), acks=2)).error_code == 21
-    assert cluster.values("orders") == []
-
-
 async def test_every_request_that_we_know_is_answered() -> None:
     """Scripted or not."""
     assert HANDLERS.keys() == set(ApiKey)
-
-
-async def test_a_partition_twice_in_a_request_is_a_violation(cluster: FakeCluster, kafka: WireClient) -> None:
-    """No order could be given to the two."""
-    with pytest.raises(ConnectionLost):
-        await kafka.ask(ApiKey.PRODUCE, version=9, acks=-1, topics=[topic("orders", {0: batch(b"a")}), topic("orders", {0: batch(b"b")})])
-    assert [violation.what for violation in cluster.violations] == ["a Produce request names a partition twice"]
-    assert cluster.values("orders") == []
-
-
-async def test_records_can_be_verified_on_append() -> None:
-    """A header that lies about its records is refused at once."""
-    async with FakeCluster(verify_records=True) as cluster, WireClient(cluster.bootstrap_servers) as kafka:
-        cluster.create_topic("orders")
-        assert (await produce(kafka, batch(b"a", count=2))).error_code == 87
-        assert (await produce(kafka, batch(b"a"))).error_code == 0
 
 
 async def test_older_brokers_can_be_imitated() -> None:
@@ -265,18 +237,6 @@ async def test_fetch_refuses_what_kafka_refuses(cluster: FakeCluster, kafka: Wir
     assert [node.port for node in answer.node_endpoints] == [cluster.brokers[2].port]
     assert (await fetch(kafka, {0: 0}, "", version=13, topic_id=b"x" * 16)).responses[0].partitions[0].error_code == 100
     assert (await fetch(kafka, {0: 0}, session_id=5, session_epoch=1)).error_code == 70
-
-
-async def test_fetch_knows_leader_epochs(cluster: FakeCluster, kafka: WireClient) -> None:
-    """An older one is fenced, a newer one unknown here."""
-    cluster.move_leader("orders", 0, to=1)
-    codes = []
-    for epoch in (-1, 0, 1, 2):
-        wanted = message("Fetch.request.topics.partitions", partition=0, current_leader_epoch=epoch, partition_max_bytes=100)
-        asked = message("Fetch.request.topics", topic="orders", partitions=[wanted])
-        answer = await kafka.ask(ApiKey.FETCH, version=12, topics=[asked], max_wait_ms=0, min_bytes=1)
-        codes.append(answer.responses[0].partitions[0].error_code)
-    assert codes == [0, 74, 0, 75]
 
 
 async def test_fetch_fails_as_scripted(cluster: FakeCluster, kafka: WireClient) -> None:
