@@ -125,6 +125,9 @@ INTERNAL = {
     "Record": "`FakeCluster.records` returns those of a log",
     "Request": "`FakeCluster.requests` returns them",
     "ServerCertificate": "`CertificateAuthority.server` makes one",
+    "Certificate": "so does `client`",
+    "Validity": "of `aioproducer.testing.certificates`, with its constants",
+    "_Issuer": "`CertificateAuthority` is made of one",
     "Authority": "a protocol that `CertificateAuthority` has",
 }
 
