@@ -72,7 +72,7 @@ class PartitionQueues:
 
     Attributes:
         policy: as given.
-        routings: the topic routings by topic; `topic_updates.installing` maintains them.
+        routings: the topic routings by topic; `topic_updates.install` maintains them.
         incomplete: batches that have not ended.
         ready: partitions with a batch to drain.
         deadlines: of lingering and aging batches, and of partitions that back off.

@@ -6,12 +6,13 @@ from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.produce_attempt import Backoff
     from aioproducer.engine.observability.metrics_recorder import Instruments
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.engine.tasks.supervisor import Supervisor
 
 __all__ = ["EngineContext", "random_number"]
 
@@ -30,7 +31,7 @@ class EngineContext(NamedTuple):
     Attributes:
         config: the options.
         loop: schedules the callbacks of the parts.
-        spawn: starts a task that the producer's supervisor owns.
+        supervisor: owns all tasks of the producer.
         backoff: the pause before a retry (`retry_backoff_ms`).
         chance: returns a random number in [0, 1).
         instruments: the metrics and the events.
@@ -38,7 +39,7 @@ class EngineContext(NamedTuple):
 
     config: ProducerConfig
     loop: GuardedLoop
-    spawn: Callable[[Coroutine[None, None, None], str], object]
+    supervisor: Supervisor
     backoff: Backoff
     chance: Callable[[], float]
     instruments: Instruments

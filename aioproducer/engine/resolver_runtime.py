@@ -11,7 +11,7 @@ from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.engine.context import EngineContext
-from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
+from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.observability.diagnostics import waiting_notice
 from aioproducer.engine.observability.metrics_recorder import Instruments
 from aioproducer.engine.tasks.guarded_loop import GuardedLoop
@@ -24,11 +24,9 @@ from aioproducer.net.dialer import close_socket
 from aioproducer.net.settings import net_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.incremental import Steps
-    from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.net.broker_node import BrokerNode
 
@@ -38,22 +36,6 @@ _log = GuardedLog(__name__)
 _FORKED: Final = "the resolver belongs to the process that was forked from; make one here"
 _ELSEWHERE: Final = "the resolver belongs to another event loop; make one in this loop"
 _STOPPED: Final = "the resolver has stopped"
-
-
-class _NoTopics:
-    """Is the user of the metadata: a resolver needs the brokers alone."""
-
-    def topics(self) -> Iterable[str]:
-        return ()
-
-    def is_needed(self, topic: str) -> bool:
-        return False
-
-    def on_topic(self, topic: TopicView) -> Steps[None]:
-        yield from ()
-
-    def on_leader(self, topic: TopicView, partition: int) -> None:
-        """Ignore it."""
 
 
 class ResolverRuntime:
@@ -95,12 +77,11 @@ class ResolverRuntime:
         self._supervisor = Supervisor(self._on_failure)
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         guard = GuardedLoop(loop, self._on_failure)
-        context = EngineContext(config, guard, self._supervisor.spawn, backoff, chance, instruments)
+        context = EngineContext(config, guard, self._supervisor, backoff, chance, instruments)
         assert isinstance(config.bootstrap_servers, tuple)
         self._cluster = Cluster(config.bootstrap_servers, settings, self._supervisor.spawn, lambda _node: None)
-        limits = MetadataSettings.of(config, backoff, chance)
-        self._updater = MetadataUpdater(self._cluster, view, schedule, is_due, _NoTopics(), limits, self._supervisor.spawn)
-        self.calls: CoordinatorCalls = CoordinatorCalls(context, self._cluster, self._updater.add_coordinator)
+        self._updater = MetadataUpdater(context, self._cluster, view, schedule, is_due)
+        self.calls: CoordinatorCalls = CoordinatorCalls(context, self._cluster, self._updater)
 
     async def start(self) -> None:
         """Start the tasks and wait for the first metadata.

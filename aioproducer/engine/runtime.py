@@ -18,7 +18,7 @@ from aioproducer.engine.shutdown import Shutdown
 from aioproducer.engine.startup import Startup
 from aioproducer.engine.tasks import fork_safety
 from aioproducer.engine.tasks.supervisor import reason_of_end
-from aioproducer.engine.wiring import wire
+from aioproducer.engine.wiring import EngineParts
 from aioproducer.errors import ProducerClosed, UsageError
 from aioproducer.net.dialer import disown
 from aioproducer.net.settings import net_settings
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
-    from aioproducer.engine.wiring import EngineParts
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
     from aioproducer.model import FlushSummary, Health, PartitionNumber
@@ -79,7 +78,7 @@ class Runtime:
         self._fast_path = fast_path
         self._pid = os.getpid()
         settings = net_settings(config, version, dialer, resolver, chance, wall_clock)
-        parts = wire(config, fast_path, settings, wall_clock, self._on_crash, self._on_bug, self.check)
+        parts = EngineParts(config, fast_path, settings, wall_clock, self)
         self.parts: EngineParts = parts
         self.pool: BufferPool = parts.pool
         self.flush: Callable[[float | None], Awaitable[FlushSummary]] = parts.flushes.flush
@@ -109,10 +108,10 @@ class Runtime:
         self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
         self.shutdown.open()
 
-    def _on_crash(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         self.shutdown.fail(error)
 
-    def _on_bug(self, error: BaseException) -> None:
+    def on_bug(self, error: BaseException) -> None:
         self.shutdown.on_bug(error)
 
     def _accept(self, *record: Any) -> Delivery | PendingSend:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from aioproducer.engine.metadata.metadata_updater import forget_idle_topics
 from aioproducer.engine.observability.diagnostics import waiting_notice
 from aioproducer.engine.sender.record_formats import check_brokers
 from aioproducer.engine.shutdown import trouble
@@ -63,7 +64,7 @@ class Startup:
         spawn = self._parts.supervisor.spawn
         spawn(self._parts.updater.run() if wait else self._run_metadata(), "metadata")
         spawn(self._parts.batch_compressor.run(), "compression")
-        spawn(self._parts.topic_expiry_task.run(), "idle topics")
+        spawn(forget_idle_topics(self._parts), "idle topics")
 
     async def _run(self, until: float, *, wait: bool) -> None:
         parts = self._parts

@@ -6,7 +6,6 @@ import asyncio
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.core.incremental import whole
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import ConnectionLost, TransportError
 from aioproducer.net.broker_node import BrokerNode, Standing
@@ -15,7 +14,6 @@ from aioproducer.net.dialer import canonical
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from aioproducer.core.incremental import Steps
     from aioproducer.interfaces import Stream
     from aioproducer.net.settings import NetSettings
 
@@ -58,8 +56,6 @@ class Cluster:
         self._bootstrap: tuple[BrokerNode, ...] = ()
         self._turn = 0
         self._is_closed = False
-        # The brokers of the latest update.
-        self._told: Mapping[int, Broker] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -114,35 +110,19 @@ class Cluster:
         return security is not None and security.tokens is not None and security.tokens.is_failing
 
     def update(self, brokers: Mapping[int, Broker]) -> None:
-        """Run `updating` in one step."""
-        whole(self.updating(brokers))
-
-    def updating(self, brokers: Mapping[int, Broker]) -> Steps[None]:
-        """Replace the nodes by the brokers that metadata names, one in each step: a cluster may have a thousand, and a node takes 30 us.
-
-        Closes the node of a removed broker, or of a changed address. Ends early when another call begins, which has newer brokers.
-        """
-        self._told = brokers
+        """Replace the nodes by the brokers that metadata names. Closes the node of a removed broker, or of a changed address."""
+        if self._is_closed:
+            return
         for node_id in tuple(self._nodes):
-            if self._is_over(brokers):
-                return
             if self._is_outdated(node_id, brokers.get(node_id)):
                 node = self._nodes.pop(node_id)
                 self._settings.observer.gone(node.broker)
                 node.close()
-                yield
         for node_id, broker in brokers.items():
-            if self._is_over(brokers):
-                return
             if node_id not in self._nodes:
                 self._nodes[node_id] = BrokerNode(broker, self._settings, self._settings.resolver.resolve, self._spawn, self._on_change)
-                yield
-        if self._nodes and not self._is_over(brokers):
+        if self._nodes:
             self._leave_bootstrap()
-
-    def _is_over(self, brokers: Mapping[int, Broker]) -> bool:
-        """Return whether the nodes are no longer to become these brokers."""
-        return self._is_closed or self._told is not brokers
 
     def _is_outdated(self, node_id: int, told: Broker | None) -> bool:
         """Return whether a node is there whose broker is gone, or has another address."""

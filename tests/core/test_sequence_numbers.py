@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import more, partition_queues, put, sent, split, topic
 
-from aioproducer.core.incremental import whole
 from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, over
 from aioproducer.core.produce_errors import Action, fate
 from aioproducer.core.producer_batch import State
 from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, WINDOW, ProducerIdAndEpoch, SequenceNumbers
-from aioproducer.core.topic_updates import forgetting, install, leave_cluster
+from aioproducer.core.topic_updates import forget, install, leave_cluster
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
@@ -580,7 +579,7 @@ def test_a_new_log_in_the_last_epoch() -> None:
 
 
 def forget(rules: PartitionQueues) -> bool:
-    return whole(forgetting(rules, rules.routings["t"], lambda _topic: False, []))
+    return forget(rules, rules.routings["t"])
 
 
 def again(rules: PartitionQueues) -> PartitionQueue:
@@ -618,7 +617,7 @@ def test_one_epoch_serves_all_that_were_forgotten() -> None:
     assert forget(rules)
     first = again(rules)
     assert numbers(*goes(rules, other), *goes(rules, first)) == [(0, 1), (1, 0)]
-    assert whole(forgetting(rules, rules.routings["u"], lambda _topic: False, []))
+    assert forget(rules, rules.routings["u"])
     assert numbers(*goes(rules, install(rules, topic(1, name="u")).queues[0])) == [(1, 0)]
     assert forget(rules)
     assert numbers(*goes(rules, again(rules))) == [(2, 0)]

@@ -138,29 +138,6 @@ async def test_a_broker_at_a_new_address_is_another_node(changed: Broker) -> Non
 
 
 @jumping
-async def test_nodes_change_in_steps_until_newer_brokers_are_told() -> None:
-    """One node in each step. What a newer call told stays, and what it made is not closed."""
-    many = known(*(ONE._replace(node_id=number) for number in range(1, 101)))
-    async with standing() as (cluster, _):
-        assert len(list(cluster.updating(many))) == 100
-        assert len(cluster.nodes) == 100
-        assert len(list(cluster.updating(dict(many)))) == 0
-        moved = cluster.updating(known(*(broker._replace(port=1) for broker in many.values())))
-        for _ in range(150):
-            next(moved)
-        assert len([node for node in cluster.nodes if node.broker.port == 1]) == 50
-        cluster.update(known(ONE, TWO))
-        nodes = cluster.nodes
-        assert list(moved) == []
-        assert cluster.nodes == nodes
-        assert sorted(wheres(list(nodes))) == ["host1:9092", "host2:9092"]
-        closing = cluster.updating(many)
-        next(closing)
-        cluster.close(now=True)
-        assert list(closing) == []
-
-
-@jumping
 async def test_a_broker_that_is_gone_is_closed() -> None:
     """And asked nothing more."""
     async with standing() as (cluster, _):

@@ -1,8 +1,8 @@
 """Holds the metadata of the cluster, and applies answers to it.
 
 1. A partial answer changes only its topics. The brokers and the cluster id are those of the newest answer (MET-03). Topics are
-   applied one by one, each in steps, so that other work can run between the steps of a large answer. The known state of a topic is
-   an immutable value.
+   applied one by one, so that other work can run between the topics of a large answer. The known state of a topic is an immutable
+   value.
 2. An older leader epoch of the same topic id comes from a stale broker: the known leader stays (MET-07). A new topic id is a new
    topic. An answer without a topic id, or without a reliable epoch, comes from a broker that is older than these fields. If the known
    leader does not work, and `_OLDER_ANSWERS` answers in a row have an older epoch, the known one is wrong: the older one is applied.
@@ -16,14 +16,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.core.incremental import STRIDE
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.guarded_log import GuardedLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from aioproducer.core.incremental import Steps
 
 __all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
 
@@ -67,16 +64,11 @@ class TopicView(NamedTuple):
     partitions: tuple[PartitionView, ...] = ()
     error: BrokerError | None = None
 
-    def may_settle(self) -> Steps[bool]:
-        """Return, in steps, whether another request may help: a leader is missing, or the error is retriable."""
+    def may_settle(self) -> bool:
+        """Return whether another request may help: a leader is missing, or the error is retriable."""
         if self.error is not None:
             return self.error.retriable
-        for at in range(0, len(self.partitions), STRIDE):
-            if at:
-                yield
-            if any(partition.leader < 0 for partition in self.partitions[at : at + STRIDE]):
-                return True
-        return False
+        return any(partition.leader < 0 for partition in self.partitions)
 
 
 class ClusterMetadata:
@@ -118,9 +110,8 @@ class ClusterMetadata:
         if not brokers:
             return False
         if not self.is_of(answer.cluster_id):
-            # A topic of the old cluster that is being applied is dropped, too.
-            self.topics = {}
-            self._older = {}
+            self.topics.clear()
+            self._older.clear()
         self.brokers = brokers
         self.cluster_id = answer.cluster_id or self.cluster_id
         return True
@@ -133,10 +124,8 @@ class ClusterMetadata:
         self.brokers = {**self.brokers, **found}
         return bool(found)
 
-    def taking(self, told: Any, *, has_epochs: bool = True, is_urged: bool = False) -> Steps[TopicView | None]:
+    def take_topic(self, told: Any, *, has_epochs: bool = True, is_urged: bool = False) -> TopicView | None:
         """Apply one topic of an answer. Returns the topic if it has changed.
-
-        The topic changes in the last step. Until then no other caller may apply the same topic.
 
         Args:
             told: the topic of a decoded answer, after `take_cluster`.
@@ -145,30 +134,27 @@ class ClusterMetadata:
         """
         if told.name is None:
             return None
-        topics = self.topics
-        known = topics.get(told.name)
+        known = self.topics.get(told.name)
         older: dict[int, PartitionView] = {}
-        topic = yield from _topic(told, known, self.brokers, older, has_epochs=has_epochs)
+        topic = _topic(told, known, self.brokers, older, has_epochs=has_epochs)
         if is_urged and (older or told.name in self._older):
-            topic = yield from self._judging(topic, older)
+            topic = self._judge(topic, older)
         if topic == known:
             return None
-        topics[told.name] = topic
+        self.topics[told.name] = topic
         return topic
 
-    def _judging(self, topic: TopicView, older: Mapping[int, PartitionView]) -> Steps[TopicView]:
+    def _judge(self, topic: TopicView, older: Mapping[int, PartitionView]) -> TopicView:
         """Count the older epochs of an answer. Returns the topic with those that enough answers in a row had."""
         before = self._older.pop(topic.name, {})
         counts: dict[int, int] = {}
         partitions = list(topic.partitions)
-        for number, (index, view) in enumerate(older.items(), 1):
+        for index, view in older.items():
             count = before.get(index, 0) + 1
             if count < _OLDER_ANSWERS:
                 counts[index] = count
             else:
                 partitions[index] = view
-            if not number % STRIDE:
-                yield
         if counts:
             self._older[topic.name] = counts
         if len(counts) == len(older):
@@ -231,7 +217,7 @@ def _is_usable(broker: Broker) -> bool:
 
 def _topic(
     told: Any, known: TopicView | None, brokers: Mapping[int, Broker], older: dict[int, PartitionView], *, has_epochs: bool
-) -> Steps[TopicView]:
+) -> TopicView:
     """Return one topic of an answer. Known values are kept where the answer is older; `older` gets what it has there."""
     if told.error_code and not told.partitions:
         error = broker_error(told.error_code)
@@ -241,7 +227,7 @@ def _topic(
     if known is None or known.error is not None or told.topic_id not in (known.topic_id, NO_ID):
         # A new topic, or a topic that was created again under that name.
         known = TopicView(told.name, told.topic_id)
-    partitions = yield from _partitions(told, known.partitions, brokers, older, has_epochs=has_epochs)
+    partitions = _partitions(told, known.partitions, brokers, older, has_epochs=has_epochs)
     # No partition has a valid index: treat the topic as one that has no leader for its first partition yet.
     if not partitions:
         return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
@@ -250,13 +236,13 @@ def _topic(
 
 def _partitions(
     told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker], older: dict[int, PartitionView], *, has_epochs: bool
-) -> Steps[tuple[PartitionView, ...]]:
+) -> tuple[PartitionView, ...]:
     """Return the partitions of a topic, numbered without gaps. A partition beyond a gap is not usable yet.
 
     Equal views are one object, also across topics. So a tuple of many views is compared and freed at once.
     """
     found, beyond = list(before), dict[int, PartitionView]()
-    for number, partition in enumerate(told.partitions, 1):
+    for partition in told.partitions:
         leader = partition.leader_id if partition.leader_id in brokers else -1
         view = _view(leader, partition.leader_epoch if has_epochs else -1)
         index = partition.partition_index
@@ -271,20 +257,12 @@ def _partitions(
             found.append(view)
         else:
             beyond[index] = view
-        if not number % STRIDE:
-            yield
-    yield from _close_up(found, beyond)
+    # Those beyond a gap, as far as no gap is left before them.
+    while (next_one := beyond.pop(len(found), None)) is not None:
+        found.append(next_one)
     return tuple(found)
 
 
 @lru_cache(_VIEWS)
 def _view(leader: int, epoch: int) -> PartitionView:
     return PartitionView(leader, epoch)
-
-
-def _close_up(found: list[PartitionView], beyond: dict[int, PartitionView]) -> Steps[None]:
-    """Append the partitions beyond a gap, as far as no gap is left before them."""
-    while (next_one := beyond.pop(len(found), None)) is not None:
-        found.append(next_one)
-        if not len(found) % STRIDE:
-            yield

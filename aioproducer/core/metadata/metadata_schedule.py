@@ -228,7 +228,7 @@ class TopicExpiry:
         """Schedule another check of an idle topic that cannot be forgotten yet."""
         heapq.heappush(self._looks, (now + self.max_idle * _AGAIN, topic))
 
-    def idle(self, now: float) -> Iterator[TopicRouting]:
+    def idle(self, now: float) -> Iterator[str]:
         """Yield the topics that are idle. Each of them is not checked again until `watch` is called."""
         looks = self._looks
         while looks and looks[0][0] <= now:
@@ -237,7 +237,7 @@ class TopicExpiry:
             if routing is not None and routing.used_at + self.max_idle > now:
                 self.watch(topic, routing.used_at)
             elif routing is not None:
-                yield routing
+                yield topic
 
     def forgot(self) -> bool:
         """Count a forgotten topic. Returns True if the tables of topics are mostly empty now.

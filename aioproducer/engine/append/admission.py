@@ -32,19 +32,20 @@ from aioproducer.engine.memory.wait_queue import (
     FOR_TOPIC,
     PendingSend,
 )
+from aioproducer.engine.metadata.topic_waiters import TopicWaiters
 from aioproducer.errors import PartitionUnavailable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
 
+    from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, TopicExpiry
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
     from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.append.loop_budget import LoopBudget
-    from aioproducer.engine.append.pending_sends import SendGate
+    from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
     from aioproducer.engine.chosen_build import Delivery, FastPath
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.memory.wait_queue import WaitQueue
-    from aioproducer.engine.metadata.topic_waiters import TopicRequests, TopicWaiters
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
 
 __all__ = ["Admission"]
 
@@ -63,8 +64,9 @@ class Admission:
         fast_path: the fast path of `send`.
         loop_budget: bounds what sends append between two drains.
         appender: appends records; its pool is `buffer_memory`.
-        requests: how metadata of topics is requested.
-        next_turn: schedules the event-loop iteration that drains batches and serves pending sends.
+        metadata: is asked for the metadata of topics.
+        expiry: learns of each topic that is known.
+        drains: schedules the event-loop iteration that drains batches and serves pending sends.
         transaction: lets records in; None: the producer has no transactions.
 
     Attributes:
@@ -81,9 +83,10 @@ class Admission:
         fast_path: FastPath,
         loop_budget: LoopBudget,
         appender: Appender,
-        requests: TopicRequests,
-        next_turn: Callable[[], None],
-        transaction: SendGate | None,
+        metadata: MetadataSchedule,
+        expiry: TopicExpiry,
+        drains: DrainSchedule,
+        transaction: TransactionGate | None,
     ) -> None:
         self._loop = context.loop
         self._fast_path = fast_path
@@ -91,7 +94,7 @@ class Admission:
         self._appender = appender
         self._partition_queues = appender.partition_queues
         self._pool = appender.pool
-        self._next_turn = next_turn
+        self._next_turn = drains.turn
         self._recorder = context.instruments.recorder
         self._transaction = transaction
         # Records may take the fast path while no send waits.
@@ -104,8 +107,8 @@ class Admission:
         self._serves_until, self._served = 0.0, 0
         self._waiters = LoopBudgetWaiters(loop_budget, self._place_unplaced)
         self.continuing: Sized = self._waiters.waiting
-        self.pending: PendingSends = PendingSends(context, appender, requests, self._waiters, self, next_turn, transaction)
-        self.topics: TopicWaiters = self.pending.topics
+        self.pending: PendingSends = PendingSends(context, appender, self._waiters, self, drains, transaction)
+        self.topics: TopicWaiters = TopicWaiters(context, self._partition_queues, metadata, expiry, drains, self)
         self.preparations: Preparations = Preparations(context, self.topics.is_waiting_for, self.topics.on_prepared)
 
     # The decision

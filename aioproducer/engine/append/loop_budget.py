@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from asyncio import current_task, get_running_loop
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.sender.sender import Sender
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.net.broker_node import BrokerNode
 
@@ -184,16 +185,6 @@ class LoopBudget:
         return not self.must_pause()
 
 
-class Drains(Protocol):
-    """Drains ready batches: the Sender."""
-
-    def on_turn(self) -> None:
-        """Drain for all brokers, in the event-loop iteration that was scheduled."""
-
-    def on_node(self, node: BrokerNode) -> None:
-        """Drain for a broker after its connections changed."""
-
-
 class DrainSchedule:
     """Holds whether a drain is scheduled. The parts that schedule drains are made before the Sender, which needs them.
 
@@ -209,8 +200,8 @@ class DrainSchedule:
         due_since: the time at which it was scheduled, before it was put off.
     """
 
-    __slots__ = ("_drains", "_find_fault", "_loop", "_now_ms", "_running", "due_since", "fast_path", "is_due", "loop_budget")
-    _drains: Drains
+    __slots__ = ("_sender", "_find_fault", "_loop", "_now_ms", "_running", "due_since", "fast_path", "is_due", "loop_budget")
+    _sender: Sender
 
     def __init__(
         self, loop: GuardedLoop, fast_path: FastPath, loop_budget: LoopBudget, now_ms: Callable[[], int], find_fault: Callable[[], None]
@@ -224,9 +215,9 @@ class DrainSchedule:
         self.is_due: bool = False
         self.due_since: float = 0.0
 
-    def drain_by(self, drains: Drains) -> None:
-        """Have `drains` called from now on."""
-        self._drains = drains
+    def drain_by(self, sender: Sender) -> None:
+        """Have the Sender called from now on."""
+        self._sender = sender
 
     def tick(self) -> int:
         """Schedule a drain at the first send of an event-loop iteration. Returns the time of that iteration in ms.
@@ -254,12 +245,12 @@ class DrainSchedule:
         if not self.is_due:
             self.due_since = self._loop.time()
             # The flag last, as a signal handler may raise here (rule 8 of `core/partition_queues.py`): two drains are harmless.
-            self._loop.repeat_soon(self._drains.on_turn)
+            self._loop.repeat_soon(self._sender.on_turn)
             self.is_due = True
 
     def put_off(self) -> None:
         """Put the drain of this event-loop iteration off until the next one."""
-        self._loop.repeat_soon(self._drains.on_turn)
+        self._loop.repeat_soon(self._sender.on_turn)
 
     def hold(self, *, is_held: bool) -> None:
         """Give no task its next slice while `is_held` is True. At the end of a hold, schedule the drain that wakes the tasks."""
@@ -275,7 +266,7 @@ class DrainSchedule:
     def on_node(self, node: BrokerNode) -> None:
         """Drain for a broker after its connections changed."""
         try:
-            self._drains.on_node(node)
+            self._sender.on_node(node)
         except BaseException:
             self.turn()
             raise

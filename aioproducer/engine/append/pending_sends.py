@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 from itertools import chain, count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.wait_queue import PendingSend, WaitQueue
-from aioproducer.engine.metadata.topic_waiters import TopicWaiters
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.append.loop_budget import LoopBudgetWaiters
+    from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudgetWaiters
     from aioproducer.engine.context import EngineContext
-    from aioproducer.engine.metadata.topic_waiters import TopicRequests
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.errors import KafkaError
 
-__all__ = ["PendingSends", "SendGate"]
-
-
-class Admits(Protocol):
-    """Appends the records of pending sends, or has them wait for memory."""
-
-    def admit(self, records: list[PendingSend]) -> None:
-        """Admit pending sends that no longer wait for metadata, in the order of their calls."""
-
-    def serve(self) -> None:
-        """Append the pending sends that can be appended."""
-
-
-class SendGate(Protocol):
-    """Lets records in while a transaction is open: the `TransactionGate`."""
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether records may be sent."""
-
-    def check_send(self) -> None:
-        """Raise the error that forbids a send now, if any."""
-
-    def on_refused(self, topic: str, error: BaseException | None) -> None:
-        """Note that a record of the transaction was refused or given up, and is not in it."""
+__all__ = ["PendingSends"]
 
 
 class PendingSends:
@@ -52,25 +28,20 @@ class PendingSends:
 
     Args:
         appender: its pool has the wait queues for memory.
-        requests: how metadata of topics is requested.
         waiters: the sends that wait for the loop budget.
         admission: serves pending sends.
-        next_turn: schedules the event-loop iteration that serves pending sends.
+        drains: schedules the event-loop iteration that serves pending sends.
         transaction: is told of the records that are given up; None: the producer has no transactions.
-
-    Attributes:
-        topics: the wait queues of topics.
     """
 
     def __init__(
         self,
         context: EngineContext,
         appender: Appender,
-        requests: TopicRequests,
         waiters: LoopBudgetWaiters,
-        admission: Admits,
-        next_turn: Callable[[], None],
-        transaction: SendGate | None,
+        admission: Admission,
+        drains: DrainSchedule,
+        transaction: TransactionGate | None,
     ) -> None:
         config, loop, recorder = context.config, context.loop, context.instruments.recorder
         self._loop = loop
@@ -81,10 +52,7 @@ class PendingSends:
         self._waiters = waiters
         self._recorder = recorder
         self._admission = admission
-        self._next_turn = next_turn
-        self.topics: TopicWaiters = TopicWaiters(
-            config, loop, self._partition_queues, requests, recorder, admission.admit, self.give_up, next_turn
-        )
+        self._drains = drains
         self._numbers = count()
         self._deadlines = WaitQueue()
         self._deadline_timer = DeadlineTimer(loop, self._next_deadline, self._on_deadline, is_patient=True)
@@ -124,7 +92,7 @@ class PendingSends:
         elif pending.is_waiting:
             pending.complete(delivery)
         pending.notify()
-        self._next_turn()
+        self._drains.turn()
 
     def report(self, pending: PendingSend, error: Exception) -> None:
         """Report a record that is given up with `error`."""
@@ -137,7 +105,7 @@ class PendingSends:
         """Return the error of a send that waited for `max_block_ms`."""
         topic = pending.topic or ""
         return wait_reasons.late(
-            pending, self._pool, self._partition_queues.routings.get(topic), self.topics.trouble(topic), self._max_block_ms
+            pending, self._pool, self._partition_queues.routings.get(topic), self._admission.topics.trouble(topic), self._max_block_ms
         )
 
     def _next_deadline(self) -> float | None:
@@ -169,7 +137,7 @@ class PendingSends:
             for pending in queue.take_all():
                 self.give_up(pending, wait_reasons.closed(pending, event))
         self._waiters.wake_all()
-        self.topics.clear()
+        self._admission.topics.clear()
 
     # Marks
 
@@ -194,18 +162,18 @@ class PendingSends:
 
         Called after a send has left its wait queue, so those behind it are served in the next event-loop iteration.
         """
-        for queue in (*self._pool.full_partitions.all(), *self.topics.queues()):
+        for queue in (*self._pool.full_partitions.all(), *self._admission.topics.queues()):
             while (pending := queue.head()) is not None and pending.topic is None:
                 queue.pop()
                 pending.complete()
                 pending.notify()
         self._release_topics()
-        self._next_turn()
+        self._drains.turn()
 
     def _release_topics(self) -> None:
         """Admit the records that waited behind one whose serializer is not prepared, if that has left."""
-        for topic in tuple(self.topics.held):
-            self.topics.release(topic)
+        for topic in tuple(self._admission.topics.held):
+            self._admission.topics.release(topic)
 
     # What waits
 
@@ -223,4 +191,4 @@ class PendingSends:
         return chain([unplaced] if unplaced is not None and unplaced.is_waiting else [], *self._queues())
 
     def _queues(self) -> tuple[WaitQueue, ...]:
-        return (self._pool.waiting, *self._pool.full_partitions.all(), *self.topics.queues())
+        return (self._pool.waiting, *self._pool.full_partitions.all(), *self._admission.topics.queues())

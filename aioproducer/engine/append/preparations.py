@@ -31,7 +31,7 @@ class Preparations:
         is_waited_for: Callable[[Encoding], bool],
         on_end: Callable[[Encoding, Exception | None], None],
     ) -> None:
-        self._spawn = context.spawn
+        self._supervisor = context.supervisor
         self._max_block = context.config.max_block_ms / 1000
         self._is_waited_for = is_waited_for
         self._on_end = on_end
@@ -41,7 +41,7 @@ class Preparations:
         """Prepare the serializers of an encoding, unless a task does that already."""
         if encoding not in self._running:
             self._running.add(encoding)
-            self._spawn(self._prepare(encoding), f"serializer of {encoding.topic}")
+            self._supervisor.spawn(self._prepare(encoding), f"serializer of {encoding.topic}")
 
     async def _prepare(self, encoding: Encoding) -> None:
         """Prepare an encoding, again after `max_block_ms` while a send waits for it, which may have begun to wait later."""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
-    from aioproducer.engine.append.pending_sends import SendGate
     from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.record_validation import RecordValidation
 
 __all__ = ["TransactionalRecordAccumulator"]
@@ -33,7 +33,7 @@ class TransactionalRecordAccumulator(RecordAccumulator):
         appender: Appender,
         check: Callable[[], None],
         interceptors: ProducerInterceptors | None,
-        transaction: SendGate,
+        transaction: TransactionGate,
     ) -> None:
         self._transaction = transaction
         super().__init__(validation, admission, appender, check, interceptors)

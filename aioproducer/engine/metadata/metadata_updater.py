@@ -7,9 +7,9 @@
 3. The cluster chooses the broker. The task does not wait long for one broker while it can ask others. If no known broker can be reached,
    it starts over at the bootstrap addresses (KIP-899). It also does if none has answered for a while, or a broker asks for it (KIP-1102),
    or a known broker belongs to another cluster (KIP-1242). The bootstrap addresses alone decide on the cluster.
-4. A large answer is decoded and applied in slices, one in each event-loop iteration, even within one large topic. So it never blocks the
-   event loop. The answers about new topics are applied one at a time, beside one answer about other topics. A leader hint for a topic
-   that is being applied waits until that is done.
+4. A large answer is decoded in slices, and its topics are applied in slices, one in each event-loop iteration: the first answer of a start
+   with thousands of topics would block the event loop. The answers about new topics are applied one at a time, beside one answer about
+   other topics.
 """
 
 from __future__ import annotations
@@ -20,32 +20,84 @@ import math
 from collections import deque
 from functools import partial
 from itertools import filterfalse
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.incremental import STRIDE
-from aioproducer.core.metadata.metadata_schedule import Question
-from aioproducer.engine.metadata.bootstrap_failures import BootstrapFailures
-from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
+from aioproducer.core.metadata.metadata_schedule import Question, shrink
+from aioproducer.core.topic_updates import forget
+from aioproducer.errors import AuthenticationFailed, BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
 from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Coroutine, Iterable
+    from collections.abc import Container, Iterable, Sequence
 
-    from aioproducer.config import ProducerConfig
-    from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import Broker, ClusterMetadata, TopicView
     from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
-    from aioproducer.core.produce_attempt import Backoff
+    from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.metadata.topic_waiters import TopicWaiters
+    from aioproducer.engine.wiring import EngineParts
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.net.connection import Answer
 
-__all__ = ["MetadataSettings", "MetadataUpdater"]
+__all__ = ["BootstrapFailures", "MetadataUpdater", "forget_idle_topics"]
 
-T = TypeVar("T")
+# A broker that starts, or that does not know a user yet, gets a second attempt, unless so many refuse in all.
+_REFUSALS: Final = 2
+_REFUSALS_IN_ALL: Final = 3
+
+
+class BootstrapFailures:
+    """Holds the latest failure of each bootstrap address.
+
+    Args:
+        nodes: the nodes of the bootstrap addresses.
+    """
+
+    def __init__(self, nodes: Sequence[BrokerNode]) -> None:
+        self._nodes = nodes
+        self._errors: dict[str, KafkaError] = {}
+
+    def note(self, node: BrokerNode, error: KafkaError) -> None:
+        """Note that a request to a node failed."""
+        self._errors[node.where] = error
+
+    @property
+    def is_final(self) -> bool:
+        """Return True if every address was tried, one was refused twice or three were refused, and none let this client in.
+
+        The refusals are those of the connections: a request may have stopped to wait before its connection was refused.
+        """
+        refusals = [node.control.refusals for node in self._nodes]
+        return (
+            (max(refusals) >= _REFUSALS or sum(refusals) >= _REFUSALS_IN_ALL)
+            and all(node.control.failures or node.where in self._errors for node in self._nodes)
+            and all(isinstance(error, (AuthenticationFailed, ConnectionLost)) for error in self._errors.values())
+        )
+
+    def refused(self) -> BootstrapFailed:
+        """Return the error of a start that is refused; its cause is the refusal."""
+        refused = max(self._nodes, key=lambda node: node.control.refusals)
+        raised = BootstrapFailed(f"no broker let this client in. {self._told()}")
+        raised.__cause__ = refused.control.last_error
+        return raised
+
+    def timed_out(self, timeout: float) -> BootstrapFailed:
+        """Return the error of a start that took `timeout` seconds."""
+        return BootstrapFailed(
+            f"no broker could be reached within {round(timeout, 3):g} s. {self._told()}. Check bootstrap_servers and that Kafka runs there."
+        )
+
+    def _told(self) -> str:
+        return "; ".join(map(self._reason, self._nodes))
+
+    def _reason(self, node: BrokerNode) -> str:
+        told = str(node.control.last_error or self._errors.get(node.where) or node.control.delay() or "no answer yet")
+        return told if told.startswith(node.where) else f"{node.where}: {told}"
+
+
 _log = GuardedLog(__name__)
 # Seconds of decoding and applying in one event-loop iteration.
 _SLICE: Final = 0.001
@@ -60,8 +112,8 @@ _FIRST_WITH_MUTING: Final = 6
 # In older versions, the leader epochs are not reliable (KAFKA-9212).
 _FIRST_WITH_EPOCHS: Final = 9
 _REBOOTSTRAP_REQUIRED: Final = 129
-# Brokers of one answer. Each gets a node, which takes 30 us; Kafka's largest clusters have about a thousand.
-_MOST_BROKERS: Final = 10_000
+# Brokers of one answer. Each gets a node, which takes 30 us, all in one step. Kafka's largest clusters have about a thousand.
+_MOST_BROKERS: Final = 2_048
 # Seconds between two warnings that the address of a known broker leads to another cluster. A balancer may lead to several clusters.
 _BETWEEN: Final = 10.0
 
@@ -83,51 +135,6 @@ def _wants_rebootstrap(error: KafkaError) -> bool:
     return isinstance(error, _AnotherCluster) and error.is_news
 
 
-class MetadataUser(Protocol):
-    """Applies the metadata of topics: the wait queues of topics, and the partition queues."""
-
-    def topics(self) -> Iterable[str]:
-        """Return the topics that are produced to or waited for."""
-
-    def is_needed(self, topic: str) -> bool:
-        """Return whether a topic is one of `topics`. Other topics are not remembered."""
-
-    def on_topic(self, topic: TopicView) -> Steps[None]:
-        """Apply a reported topic, after the view and the nodes are updated. Returns steps, which the updater runs."""
-
-    def on_leader(self, topic: TopicView, partition: int) -> None:
-        """Apply the leader of one partition, for which a hint named another one."""
-
-
-class MetadataSettings(NamedTuple):
-    """Holds the limits of metadata requests.
-
-    Attributes:
-        request_timeout: seconds that a request may take.
-        recovery_time: seconds without an answer after which the updater starts over at the bootstrap addresses.
-        auto_create: whether brokers may create topics that are requested.
-        backoff: the pause after an answer that did not help.
-        chance: returns a random number in [0, 1).
-    """
-
-    request_timeout: float
-    recovery_time: float
-    auto_create: bool
-    backoff: Backoff
-    chance: Callable[[], float]
-
-    @classmethod
-    def of(cls, config: ProducerConfig, backoff: Backoff, chance: Callable[[], float]) -> MetadataSettings:
-        """Return the settings that a producer's options give."""
-        return cls(
-            config.request_timeout_ms / 1000,
-            config.metadata_recovery_rebootstrap_trigger_ms / 1000,
-            config.allow_auto_create_topics,
-            backoff,
-            chance,
-        )
-
-
 class MetadataUpdater:
     """Keeps the cluster metadata, and passes on each topic that was requested or has changed.
 
@@ -135,33 +142,24 @@ class MetadataUpdater:
         view: the known metadata.
         schedule: decides which topics to request, and when.
         wake: is set when `schedule` may have a request earlier than before.
-        user: applies the topics.
-        spawn: starts a task that the producer's supervisor owns.
-        on_other_cluster: called when the bootstrap addresses lead to another cluster than before, in which the producer goes on.
 
     Attributes:
         view, schedule: as given.
+        topics: applies the topics, and knows which are used; set after both are made. None: the brokers alone are of interest.
         answered_at: the loop's time of the latest answer.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        view: ClusterMetadata,
-        schedule: MetadataSchedule,
-        wake: asyncio.Event,
-        user: MetadataUser,
-        settings: MetadataSettings,
-        spawn: Callable[[Coroutine[None, None, None], str], object],
-        on_other_cluster: Callable[[], object] = lambda: None,
+        self, context: EngineContext, cluster: Cluster, view: ClusterMetadata, schedule: MetadataSchedule, wake: asyncio.Event
     ) -> None:
         self.view = view
         self.schedule = schedule
+        self.topics: TopicWaiters | None = None
         self._cluster = cluster
-        self._user = user
-        self._settings = settings
-        self._spawn = spawn
-        self._on_other_cluster = on_other_cluster
+        self._config = context.config
+        self._supervisor = context.supervisor
+        self._backoff = context.backoff
+        self._chance = context.chance
         self._in_vain = 0
         self._wake = wake
         self._loop = asyncio.get_running_loop()
@@ -172,8 +170,6 @@ class MetadataUpdater:
         self._asked: dict[BrokerNode, int] = {}
         self._not_before = 0.0
         self._slice_ends = 0.0
-        # The topics that are being applied, and the waiting leader hints for them.
-        self._taking: dict[str, list[tuple[Any, ...]]] = {}
         schedule.answered(self._loop.time())
         self._failing_since: float | None = None
         # Until then, another cluster at a known broker's address is no news.
@@ -197,23 +193,19 @@ class MetadataUpdater:
 
         Returns:
             True if the leader is new and its address is known. Then the view, the nodes and `on_leader` have it, and no metadata request
-            is needed. Also True if the hint waits until its topic has been applied.
+            is needed.
         """
-        if topic in self._taking:
-            self._taking[topic].append((topic, partition, leader, epoch, endpoints))
-            return True
         told = self.view.take_leader(topic, partition, leader, epoch, endpoints)
         if told is None:
             return False
-        # In one step: it makes one node at most, of the leader, however many endpoints the answer has.
         self._cluster.update(self.view.brokers)
-        self._user.on_leader(told, partition)
+        assert self.topics is not None
+        self.topics.on_leader(told, partition)
         return True
 
     def add_coordinator(self, broker: Broker) -> bool:
         """Add a broker that an answer named, so that it can be asked. Returns False if its address is not usable."""
         is_usable = self.view.take_broker(broker)
-        # In one step, as in `hint`: one node at most. A look-up takes no coordinators of its answer but those that it asked for.
         self._cluster.update(self.view.brokers)
         return is_usable
 
@@ -246,15 +238,18 @@ class MetadataUpdater:
         while True:
             now = self._loop.time()
             while (question := self.schedule.next_new(now)) is not None:
-                self._spawn(self._answered(question), "metadata of new topics")
+                self._supervisor.spawn(self._answered(question), "metadata of new topics")
             if (
                 not self._is_refreshing
                 and now >= self._not_before
-                and (question := self.schedule.next_other(now, self._user.is_needed)) is not None
+                and (question := self.schedule.next_other(now, self._is_needed)) is not None
             ):
                 self._is_refreshing = True
-                self._spawn(self._answered(question), "metadata refresh")
+                self._supervisor.spawn(self._answered(question), "metadata refresh")
             await self._pause(now)
+
+    def _is_needed(self, topic: str) -> bool:
+        return self.topics is not None and self.topics.is_needed(topic)
 
     async def _pause(self, now: float) -> None:
         """Wait until a request for topics or an answer wakes the task, or until the next request for topics that are not new is due."""
@@ -278,31 +273,35 @@ class MetadataUpdater:
             self._wake.set()
 
     def _failed(self) -> None:
-        """Note that no broker answered, and start over at the bootstrap addresses after `recovery_time`."""
+        """Note that no broker answered, and start over at the bootstrap addresses after a while (`metadata_recovery_rebootstrap_trigger_ms`)."""
         now = self._loop.time()
         self._rest(in_vain=True)
         if self._failing_since is None:
             self._failing_since = now
-        if now - self._failing_since >= self._settings.recovery_time and self.view.brokers:
+        if now - self._failing_since >= self._config.metadata_recovery_rebootstrap_trigger_ms / 1000 and self.view.brokers:
             self._rebootstrap()
 
     def _rebootstrap(self) -> bool:
         if not self._cluster.rebootstrap():
             return False
         self._failing_since = None
-        self.schedule.request_update(sorted(self._user.topics()))
+        self._request_all()
         return True
+
+    def _request_all(self) -> None:
+        if self.topics is not None:
+            self.schedule.request_update(sorted(self.topics.topics()))
 
     def _rest(self, *, in_vain: bool) -> None:
         """Delay the next request for topics that are not new. `in_vain`: the answer did not help, so the pause grows."""
         self._in_vain = self._in_vain + 1 if in_vain else 0
-        self._not_before = self._loop.time() + self._settings.backoff.after(max(self._in_vain, 1), self._settings.chance())
+        self._not_before = self._loop.time() + self._backoff.after(max(self._in_vain, 1), self._chance())
 
     # One request
 
     async def _ask(self, question: Question, failures: BootstrapFailures | None = None, timeout: float = math.inf) -> bool:
         """Ask one broker after the other until one answers, and apply the answer. Returns False if none answers, or `failures` is final."""
-        timeout = min(timeout, self._settings.request_timeout)
+        timeout = min(timeout, self._config.request_timeout_ms / 1000)
         tried: set[BrokerNode] = set()
         is_anew = False
         while (node := self._candidate(tried, is_new=question.is_new)) is not None:
@@ -339,8 +338,7 @@ class MetadataUpdater:
         if answer.version >= _FIRST_WITH_MUTING:
             node.throttle(decoded.throttle_time_ms)
         self._check(node, decoded)
-        self._begin_slice()
-        await self.slices(self._cluster.updating(self.view.brokers))
+        self._cluster.update(self.view.brokers)
         return answer.version, decoded
 
     def _candidate(self, tried: Container[BrokerNode], *, is_new: bool) -> BrokerNode | None:
@@ -353,17 +351,23 @@ class MetadataUpdater:
         return next(iter((*free, *nodes)), None)
 
     def _request(self, topics: list[str], version: int) -> Any:
-        if not self._settings.auto_create and version < _FIRST_WITH_AUTO_CREATION:
+        if not self._config.allow_auto_create_topics and version < _FIRST_WITH_AUTO_CREATION:
             raise ProtocolError("a broker this old creates every topic that it is asked for: allow_auto_create_topics must be true")
         asked = [message("Metadata.request.topics", name=topic) for topic in topics]
-        return message("Metadata.request", topics=asked, allow_auto_topic_creation=self._settings.auto_create)
+        return message("Metadata.request", topics=asked, allow_auto_topic_creation=self._config.allow_auto_create_topics)
 
     async def _decode(self, node: BrokerNode, answer: Answer) -> Any:
         try:
             if len(answer.frame) < _SMALL:
                 return answer.decode()
             self._begin_slice()
-            return await self.slices(answer.decode_in_steps())
+            steps = answer.decode_in_steps()
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
+                await self._breathe()
         except ProtocolError as error:
             node.control.distrust(error)
             raise
@@ -376,16 +380,6 @@ class MetadataUpdater:
         if self._loop.time() >= self._slice_ends:
             await asyncio.sleep(0)
             self._begin_slice()
-
-    async def slices(self, steps: Steps[T]) -> T:
-        """Run all steps, one slice in each event-loop iteration. Returns their result."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                value: T = end.value
-                return value
-            await self._breathe()
 
     def _check(self, node: BrokerNode, decoded: Any) -> None:
         """Put the brokers of an answer into the view. Raises if the answer cannot be used: an error, another cluster, no brokers or too many."""
@@ -407,8 +401,9 @@ class MetadataUpdater:
             _log.warning("%s: producing goes on there", change)
             # The brokers there may have the ids and addresses of the known ones, whose connections are closed by this.
             self._cluster.update({})
-            self._on_other_cluster()
-            self.schedule.request_update(sorted(self._user.topics()))
+            if self.topics is not None:
+                self.topics.leave_cluster()
+            self._request_all()
         if not self.view.take_cluster(decoded):
             raise ProtocolError("it knows no brokers yet")
 
@@ -423,53 +418,69 @@ class MetadataUpdater:
             each = topics.popleft()
             # Another answer may be changing the other topics at the same time.
             if each.name in wanted:
-                has_epochs, is_urged = version >= _FIRST_WITH_EPOCHS, each.name in question.urged
-                told |= await self._take_topic(each, unsettled, has_epochs=has_epochs, is_urged=is_urged)
-            while each.partitions:
-                del each.partitions[-STRIDE:]
-                # Also after an unchanged topic: the comparison took as long.
-                await self._breathe()
+                topic = self.view.take_topic(each, has_epochs=version >= _FIRST_WITH_EPOCHS, is_urged=each.name in question.urged)
+                if topic is not None:
+                    told.add(topic.name)
+                    self._tell(topic, unsettled)
+            # Also after an unchanged topic: the comparison took as long.
+            await self._breathe()
         for name in filterfalse(told.__contains__, wanted):
-            await self._leave_out(name, unsettled)
+            # The answer leaves it out, or does not change it: its known metadata stays. One that is not known is requested again.
+            if name in self.view.topics:
+                self._tell(self.view.topics[name], unsettled)
+                await self._breathe()
+            else:
+                unsettled[name] = None
         if not question.is_new:
             self._rest(in_vain=bool(unsettled) or (bool(question.urged) and not told.intersection(question.urged)))
         elif unsettled and self._loop.time() >= self._not_before:
             self._rest(in_vain=True)
         self.schedule.request_update(unsettled)
 
-    async def _take_topic(self, each: Any, unsettled: dict[str, None], *, has_epochs: bool, is_urged: bool) -> set[str]:
-        """Apply one topic of an answer. Returns a set with its name, or an empty set if the topic has not changed."""
-        self._taking[each.name] = []
-        topic = await self.slices(self.view.taking(each, has_epochs=has_epochs, is_urged=is_urged))
-        if topic is not None:
-            await self._tell(topic, unsettled)
-        self._end_taking(each.name)
-        return {topic.name} if topic is not None else set()
-
-    async def _leave_out(self, name: str, unsettled: dict[str, None]) -> None:
-        """Handle a requested topic that the answer leaves out or does not change.
-
-        Its known metadata stays. A topic that is not known is requested again.
-        """
-        if name in self.view.topics:
-            self._taking[name] = []
-            await self._tell(self.view.topics[name], unsettled)
-            self._end_taking(name)
-            await self._breathe()
-        else:
-            unsettled[name] = None
-
-    async def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
-        """Pass a topic to `on_topic`. A topic that has an error, or is no longer needed, is forgotten."""
-        if await self.slices(topic.may_settle()):
+    def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
+        """Pass a topic on. A topic that has an error, or is no longer needed, is forgotten."""
+        assert self.topics is not None
+        if topic.may_settle():
             unsettled[topic.name] = None
-        await self.slices(self._user.on_topic(topic))
-        if topic.error is None and self._user.is_needed(topic.name):
+        self.topics.on_topic(topic)
+        if topic.error is None and self._is_needed(topic.name):
             self.schedule.told(topic.name, self._loop.time())
         else:
             self.forget(topic.name)
 
-    def _end_taking(self, name: str) -> None:
-        for hint in self._taking.pop(name):
-            if not self.hint(*hint):
-                self.schedule.request_update([name])
+
+async def forget_idle_topics(parts: EngineParts) -> None:
+    """Forget the topics that had no new batch for `metadata_max_idle_ms`, with all state of each (KIP-526). The body of a task.
+
+    A topic is in use while a request asks for it, a send waits for it, or a batch of it has not ended. The age of that batch does not
+    matter. For a later send, a forgotten topic is an unknown topic.
+    """
+    loop, rule = asyncio.get_running_loop(), parts.topic_expiry
+    while True:
+        now = loop.time()
+        when = rule.next_look(now)
+        await asyncio.sleep(when - now)
+        for topic in rule.idle(max(loop.time(), when)):
+            if not _forget(parts, topic):
+                rule.put_off(topic, loop.time())
+            elif rule.forgot():
+                shrink(parts.partition_queues.routings)
+                shrink(parts.updater.view.topics)
+                parts.updater.schedule.shrink()
+                parts.instruments.metrics.shrink()
+            await asyncio.sleep(0)
+
+
+def _forget(parts: EngineParts, topic: str) -> bool:
+    """Forget an idle topic. Returns False if it is in use."""
+    is_in_use = parts.updater.schedule.is_asked(topic) or parts.admission.topics.is_waited_for(topic)
+    if is_in_use or not forget(parts.partition_queues, parts.partition_queues.routings[topic]):
+        return False
+    parts.updater.forget(topic)
+    parts.ratios.forget(topic)
+    parts.appender.forget(topic)
+    parts.validation.encodings.forget(topic)
+    parts.instruments.forget_topic(topic)
+    if parts.circuit_break_manager is not None:
+        parts.circuit_break_manager.forget(topic)
+    return True

@@ -9,48 +9,35 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from aioproducer.core.topic_updates import elect, installing, retiring
+from aioproducer.core.topic_updates import elect, install, leave_cluster
 from aioproducer.engine.memory.wait_queue import FOR_OTHERS, FOR_PARTITION, FOR_SERIALIZER, WaitQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from aioproducer.config import ProducerConfig
-    from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
+    from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, TopicExpiry
     from aioproducer.core.partition_queues import PartitionQueues, TopicRouting
     from aioproducer.encoding import Encoding
+    from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.append.loop_budget import DrainSchedule
+    from aioproducer.engine.context import EngineContext
     from aioproducer.engine.memory.wait_queue import PendingSend
-    from aioproducer.engine.observability.metrics_recorder import Recorder
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.errors import KafkaError
 
-__all__ = ["TopicRequests", "TopicWaiters"]
-
-
-class TopicRequests(NamedTuple):
-    """Holds how the metadata of topics is requested.
-
-    Attributes:
-        want: requests the metadata of a topic.
-        trouble: returns the error of the latest metadata request; None: it was answered.
-        on_known: called with a topic when it gets its first routing.
-    """
-
-    want: Callable[[str], None]
-    trouble: Callable[[], KafkaError | None]
-    on_known: Callable[[str], object]
+__all__ = ["TopicWaiters"]
 
 
 class TopicWaiters:
     """Holds the wait queues of one producer's topics.
 
     Args:
-        admit: admits pending sends, in the order of their calls.
-        give_up: fails a pending send with an error.
-        next_turn: schedules a drain, which also serves the pending sends.
+        metadata: is asked for the metadata of topics.
+        expiry: learns of each topic that gets its first routing.
+        drains: schedules a drain, which also serves the pending sends.
+        admission: admits pending sends, in the order of their calls.
 
     Attributes:
         held: the topics of which a record waits for a serializer: a new record waits behind it.
@@ -58,22 +45,21 @@ class TopicWaiters:
 
     def __init__(
         self,
-        config: ProducerConfig,
-        loop: GuardedLoop,
+        context: EngineContext,
         partition_queues: PartitionQueues,
-        requests: TopicRequests,
-        recorder: Recorder,
-        admit: Callable[[list[PendingSend]], None],
-        give_up: Callable[[PendingSend, Exception], None],
-        next_turn: Callable[[], None],
+        metadata: MetadataSchedule,
+        expiry: TopicExpiry,
+        drains: DrainSchedule,
+        admission: Admission,
     ) -> None:
-        self._loop = loop
+        config = context.config
+        self._loop = context.loop
         self._partition_queues = partition_queues
-        self._requests = requests
-        self._recorder = recorder
-        self._admit = admit
-        self._give_up = give_up
-        self._next_turn = next_turn
+        self._metadata = metadata
+        self._expiry = expiry
+        self._recorder = context.instruments.recorder
+        self._admission = admission
+        self._drains = drains
         # Seconds that a pending send waits at most.
         self._max_block = config.max_block_ms / 1000
         # Seconds for which a topic is remembered after a call that would send to it and did not wait.
@@ -88,7 +74,7 @@ class TopicWaiters:
     def of(self, topic: str) -> WaitQueue:
         """Return the wait queue of a topic, and request its metadata."""
         queue = self._wait_queues.setdefault(topic, WaitQueue())
-        self._requests.want(topic)
+        self._metadata.want(topic)
         return queue
 
     def hold(self, pending: PendingSend) -> WaitQueue:
@@ -107,7 +93,7 @@ class TopicWaiters:
         if error is not None and (queue := self._wait_queues.get(encoding.topic)) is not None:
             for pending in queue.take_all():
                 if _is_of(pending, encoding):
-                    self._give_up(pending, error)
+                    self._admission.pending.give_up(pending, error)
                 else:
                     queue.push(pending)
         self.release(encoding.topic)
@@ -119,16 +105,16 @@ class TopicWaiters:
         if routing is not None:
             queue = self._wait_queues.pop(topic, None)
             self._admit_known(routing, queue.take_all() if queue is not None else [])
-            self._next_turn()
+            self._drains.turn()
 
     def ask(self, topic: str) -> None:
         """Request the metadata of a topic for a call that would send to it and does not wait."""
         self._asked[topic] = self._loop.time()
-        self._requests.want(topic)
+        self._metadata.want(topic)
 
     def trouble(self, topic: str) -> KafkaError | None:
         """Return the error because of which a topic is not known yet; None: there is none."""
-        return self._requests.trouble() or self._troubles.get(topic)
+        return self._metadata.trouble or self._troubles.get(topic)
 
     def known(self, topic: str) -> TopicRouting | None:
         """Return the routing of a topic, which is used now; None: metadata does not have it."""
@@ -166,15 +152,15 @@ class TopicWaiters:
         """Return whether a topic is produced to or waited for."""
         return topic in self._partition_queues.routings or self.is_waited_for(topic)
 
-    def on_topic(self, topic: TopicView) -> Steps[None]:
-        """Apply the metadata of a topic, in steps. Its pending sends are admitted, or fail with the topic's error."""
+    def on_topic(self, topic: TopicView) -> None:
+        """Apply the metadata of a topic. Its pending sends are admitted, or fail with the topic's error."""
         name = topic.name
         if topic.error is None and (name in self._wait_queues or name in self._asked or name in self._partition_queues.routings):
             is_new = name not in self._partition_queues.routings
-            routing = yield from installing(self._partition_queues, topic)
+            routing = install(self._partition_queues, topic)
             if is_new:
                 routing.used_at = self._loop.time()
-                self._requests.on_known(name)
+                self._expiry.watch(name, routing.used_at)
             queue = self._forget(name)
             self._troubles.pop(name, None)
             # Mostly no send waits for the topic. One that was held and cancelled leaves no queue.
@@ -182,15 +168,18 @@ class TopicWaiters:
                 waiting = queue.take_all() if queue is not None else []
                 self._note_wait(waiting)
                 self._admit_known(routing, waiting)
-            self._next_turn()
-            yield from retiring(self._partition_queues, topic)
+            self._drains.turn()
         elif (queue := self._forget(name)) is not None:
             self._refuse(topic, queue)
 
     def on_leader(self, topic: TopicView, partition: int) -> None:
         """Apply the new leader of one partition."""
         elect(self._partition_queues, topic, partition)
-        self._next_turn()
+        self._drains.turn()
+
+    def leave_cluster(self) -> None:
+        """Number all batches anew: the producer goes on in another cluster."""
+        leave_cluster(self._partition_queues)
 
     def _note_wait(self, waiting: list[PendingSend]) -> None:
         """Record how long the pending sends of a topic have waited for its metadata."""
@@ -224,7 +213,7 @@ class TopicWaiters:
                 known.append(record)
         if is_held:
             self.held.add(routing.topic)
-        self._admit(known)
+        self._admission.admit(known)
 
     def _is_still_early(self, record: PendingSend, routing: TopicRouting) -> bool:
         """Return whether a pending send waits on for a partition. A flush mark does while a record before it does."""
@@ -237,7 +226,7 @@ class TopicWaiters:
             self._troubles[topic.name] = topic.error
             return
         for record in queue.take_all():
-            self._give_up(record, type(topic.error)(topic.error.error, f"topic {topic.name!r} cannot be produced to"))
+            self._admission.pending.give_up(record, type(topic.error)(topic.error.error, f"topic {topic.name!r} cannot be produced to"))
 
     @property
     def waiting(self) -> int:

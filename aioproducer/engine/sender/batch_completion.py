@@ -6,7 +6,7 @@ records have failed long before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.batch_splitting import in_halves, without
 from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, failures, over
@@ -20,19 +20,20 @@ from aioproducer.errors import BrokerError, DeliveryError, DeliveryTimeout, Reco
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioproducer.core.batch_splitting import Piece
-    from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
+    from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.produce_exchange import PartitionResponse
     from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.engine.circuit_breaker.circuit_break_manager import ProducerCircuitBreakManager
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.delivery.completion_queue import CompletionQueue
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.sender.flush import Flush
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.errors import KafkaError, TransportError
     from aioproducer.model import Compression
-    from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
     from aioproducer.records.compression import CompressionRatios
 
@@ -41,39 +42,6 @@ __all__ = ["BatchCompletion"]
 # Maximum seconds of backoff while the coordinator writes the markers of the previous transaction (TV2-06). Kafka uses the same value
 # for AddPartitionsToTxn.
 _BRIEF: Final = 0.02
-
-
-class BatchObserver(Protocol):
-    """Observes batches and brokers as the Sender sends: the circuit breaker's manager, if the producer has one."""
-
-    def on_turn(self) -> None:
-        """Prepare for a drain for all brokers."""
-
-    def on_node(self, node: BrokerNode) -> None:
-        """Handle a change of a broker's connections or throttling."""
-
-    def sent(self, batches: Iterable[ProducerBatch]) -> None:
-        """Note that a request of `batches` was written."""
-
-    def ended(self, responses: Mapping[ProducerBatch, PartitionResponse]) -> None:
-        """Note that attempts ended, after their batches were completed, requeued or failed."""
-
-    def on_send(self, batch: ProducerBatch) -> float:
-        """Return 0 if a batch may be drained, or the time until which its partition is skipped."""
-
-    def freed(self, queue: PartitionQueue) -> None:
-        """Note that a partition holds less memory than before."""
-
-
-class Transaction(Protocol):
-    """Has the batches of a transactional producer."""
-
-    @property
-    def newest_produce(self) -> int:
-        """Return the newest version of Produce that the transaction may use."""
-
-    def on_failure(self, batch: ProducerBatch, error: DeliveryError) -> None:
-        """Note that a batch failed, before the tasks that wait for it are woken."""
 
 
 class BatchCompletion:
@@ -99,8 +67,8 @@ class BatchCompletion:
         completions: CompletionQueue,
         ratios: CompressionRatios,
         cluster: Cluster,
-        circuit_break_manager: BatchObserver | None,
-        transaction: Transaction | None,
+        circuit_break_manager: ProducerCircuitBreakManager | None,
+        transaction: TransactionGate | None,
     ) -> None:
         config = context.config
         self.pool = pool

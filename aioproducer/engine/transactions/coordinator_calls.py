@@ -14,9 +14,9 @@ from aioproducer.wire.api import NAMES, ApiKey
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.core.transactions.transaction import Coordinator
     from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
@@ -55,16 +55,16 @@ class CoordinatorCalls:
     error that Kafka calls retriable. Any other error is raised at once, and its request is never sent again.
 
     Args:
-        add_coordinator: adds the address of a coordinator to the cluster. Returns False if the address is not usable.
+        updater: adds the address of a coordinator to the cluster.
     """
 
-    def __init__(self, context: EngineContext, cluster: Cluster, add_coordinator: Callable[[Broker], bool]) -> None:
+    def __init__(self, context: EngineContext, cluster: Cluster, updater: MetadataUpdater) -> None:
         self._max_block = context.config.max_block_ms / 1000
         self._request_timeout = context.config.request_timeout_ms / 1000
         self._backoff = context.backoff
         self._quick = Backoff(min(_QUICK, context.backoff.first), context.backoff.first)
         self._chance = context.chance
-        self._lookups = CoordinatorLookups(context, cluster, add_coordinator)
+        self._lookups = CoordinatorLookups(context, cluster, updater)
         self._loop = asyncio.get_running_loop()
         self._open: set[asyncio.Timeout] = set()
         self._end: Callable[[], Exception] | None = None

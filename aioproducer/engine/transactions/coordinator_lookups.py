@@ -18,9 +18,10 @@ from aioproducer.net.broker_node import BrokerNode
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.net.cluster import Cluster
 
 __all__ = ["PATIENCE", "CoordinatorLookups"]
@@ -37,14 +38,14 @@ class CoordinatorLookups:
     """Holds the node ids of the known coordinators, and looks up the others.
 
     Args:
-        add_coordinator: adds the address of a coordinator to the cluster. Returns False if the address is not usable.
+        updater: adds the address of a coordinator to the cluster.
     """
 
-    def __init__(self, context: EngineContext, cluster: Cluster, add_coordinator: Callable[[Broker], bool]) -> None:
+    def __init__(self, context: EngineContext, cluster: Cluster, updater: MetadataUpdater) -> None:
         self._request_timeout = context.config.request_timeout_ms / 1000
-        self._spawn = context.spawn
+        self._supervisor = context.supervisor
         self._cluster = cluster
-        self._add_coordinator = add_coordinator
+        self._updater = updater
         self._loop = asyncio.get_running_loop()
         self._known: dict[Coordinator, int] = {}
         # The keys of the next request, by key type; and all keys that are looked up.
@@ -83,7 +84,7 @@ class CoordinatorLookups:
             together.append(at)
             return
         together = self._next[at.key_type] = [at]
-        if self._spawn(self._run(at.key_type, together), "look-up of coordinators") is None:
+        if self._supervisor.spawn(self._run(at.key_type, together), "look-up of coordinators") is None:
             self._next.pop(at.key_type, None)
             self._end(together, ConnectionLost("no broker can be asked"))
 
@@ -139,7 +140,7 @@ class CoordinatorLookups:
             self._fail(at, next(iter(response.errors.values())))
             return
         broker = Broker(*response.coordinator)
-        node = self._cluster.node(broker.node_id) if self._add_coordinator(broker) else None
+        node = self._cluster.node(broker.node_id) if self._updater.add_coordinator(broker) else None
         if node is None:
             self._fail(at, ConnectionLost(f"broker {broker.node_id}, the coordinator of {at.key!r}, has no usable address"))
             return

@@ -8,7 +8,7 @@ next batch causes another request, because an administrator may have granted the
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
@@ -18,6 +18,7 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from aioproducer.core.sequence_numbers import Idempotence
     from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.sender.sender import Sender
     from aioproducer.net.broker_node import BrokerNode
     from aioproducer.net.cluster import Cluster
 
@@ -35,19 +36,6 @@ _ADVICE: Final = {
 }
 
 
-class IdentityUser(Protocol):
-    """Numbers batches under the producer id: the Sender."""
-
-    def identify(self, identity: ProducerIdAndEpoch | None) -> None:
-        """Use a producer id and epoch that a broker granted."""
-
-    def go_without_numbers(self, where: str) -> None:
-        """Send without numbers, because the broker at `where` supports no producer ids. Raises BrokerError if the user asked for them."""
-
-    def drop_unsent(self, cause: KafkaError) -> None:
-        """Fail every record that waits, with the reason."""
-
-
 class ProducerIds:
     """Holds the state of the producer id request; `run` is the body of its task.
 
@@ -61,7 +49,7 @@ class ProducerIds:
         self,
         context: EngineContext,
         cluster: Cluster,
-        sender: IdentityUser,
+        sender: Sender,
         is_needed: asyncio.Event,
         idempotence: Idempotence,
     ) -> None:

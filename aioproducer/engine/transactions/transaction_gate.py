@@ -7,23 +7,24 @@ It is made before the parts that append and send records: they tell it of opened
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aioproducer.core.transactions.transaction import State, Transaction
 from aioproducer.errors import BrokerError, KafkaError, RecordTooLarge, SendTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.chosen_build import FastPath
     from aioproducer.engine.tasks.guarded_loop import GuardedLoop
     from aioproducer.errors import DeliveryError
+    from aioproducer.net.cluster import Cluster
 
 __all__ = ["TransactionGate"]
 
+_FEATURE: Final = "transaction.version"
 # The newest Produce version, by the version of transactions (TV2-02, TV2-03). Version 2 has no limit.
 _NEWEST_PRODUCE: Final = {1: 11, 2: 0x7FFF}
 # A record that `send` refused with one of these errors is missing in the transaction (TXN-08).
@@ -35,7 +36,7 @@ class TransactionGate:
 
     Args:
         fast_path: the fast path of `send`; it is closed at once when no transaction is open any more.
-        level: returns the level of the finalized feature `transaction.version`; None: no connected broker can report it now.
+        cluster: reports the level of the finalized feature `transaction.version`.
 
     Attributes:
         transaction: the state of the transactions.
@@ -43,9 +44,11 @@ class TransactionGate:
         changed: is set when the state may have changed; another event replaces it then.
     """
 
-    def __init__(self, config: ProducerConfig, loop: GuardedLoop, fast_path: FastPath, level: Callable[[], int | None]) -> None:
+    def __init__(self, config: ProducerConfig, loop: GuardedLoop, fast_path: FastPath, cluster: Cluster) -> None:
         assert config.transactional_id is not None
-        self.transaction: Transaction = Transaction(config.transactional_id, config.transaction_timeout_ms, level)
+        self.transaction: Transaction = Transaction(
+            config.transactional_id, config.transaction_timeout_ms, partial(cluster.feature, _FEATURE)
+        )
         self.wake: asyncio.Event = asyncio.Event()
         self.changed: asyncio.Event = asyncio.Event()
         self._loop = loop

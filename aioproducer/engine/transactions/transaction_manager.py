@@ -32,23 +32,17 @@ from aioproducer.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.transactions.transaction import Operation, Request, Transaction
-    from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.context import EngineContext
-    from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
-    from aioproducer.engine.sender.flushes import Flushes
-    from aioproducer.engine.sender.sender import Sender
     from aioproducer.engine.transactions.requests import TransactionResponse
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
+    from aioproducer.engine.wiring import EngineParts
     from aioproducer.errors import TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
     from aioproducer.net.broker_node import BrokerNode
-    from aioproducer.net.cluster import Cluster
 
-__all__ = ["FEATURE", "TransactionManager"]
+__all__ = ["TransactionManager"]
 
-FEATURE: Final = "transaction.version"
 # Seconds of backoff: Kafka's value for CONCURRENT_TRANSACTIONS (TXN-11).
 _QUICK: Final = 0.02
 # Seconds to wait for a connection.
@@ -71,40 +65,29 @@ class TransactionManager:
 
     Args:
         gate: has the state, and what the other parts report to it.
-        updater: adds the address of a coordinator.
-        flushes: sends all queued records.
+        parts: the other parts of the producer.
 
     Attributes:
         transaction: the state of the transactions.
     """
 
-    def __init__(
-        self,
-        context: EngineContext,
-        gate: TransactionGate,
-        cluster: Cluster,
-        partition_queues: PartitionQueues,
-        admission: Admission,
-        sender: Sender,
-        updater: MetadataUpdater,
-        flushes: Flushes,
-    ) -> None:
+    def __init__(self, context: EngineContext, gate: TransactionGate, parts: EngineParts) -> None:
         self.transaction: Transaction = gate.transaction
         self._config = context.config
-        self._spawn = context.spawn
+        self._supervisor = context.supervisor
         self._recorder = context.instruments.recorder
         self._chance = context.chance
         self._backoff = context.backoff
         self._quick = Backoff(min(_QUICK, context.backoff.first), context.backoff.first)
         self._gate = gate
-        self._cluster = cluster
-        self._partition_queues = partition_queues
+        self._cluster = parts.cluster
+        self._partition_queues = parts.partition_queues
         # Keeps the error of the latest request, for the batches that wait.
-        self._idempotence = partition_queues.idempotence
-        self._admission = admission
-        self._sender = sender
-        self._add_coordinator = updater.add_coordinator
-        self._flushes = flushes
+        self._idempotence = parts.partition_queues.idempotence
+        self._admission = parts.admission
+        self._sender = parts.sender
+        self._updater = parts.updater
+        self._flushes = parts.flushes
         self._failures = 0
         self._loop = asyncio.get_running_loop()
         self._end: Callable[[], Exception] | None = None
@@ -289,7 +272,7 @@ class TransactionManager:
             self._sender.turn()
         if state in _FLUSHING and self._flushing is not operation:
             self._flushing = operation
-            self._spawn(self._flush(operation), "flush of a transaction")
+            self._supervisor.spawn(self._flush(operation), "flush of a transaction")
 
     def _drop(self) -> None:
         """Drop the records that were not sent yet (TXN-06)."""
@@ -359,7 +342,7 @@ class TransactionManager:
         transaction = self.transaction
         if response.coordinator is not None:
             broker = Broker(*response.coordinator)
-            if self._add_coordinator(broker):
+            if self._updater.add_coordinator(broker):
                 transaction.coordinators[request.at] = broker.node_id
         elif request.rpc is Rpc.INIT:
             transaction.granted(response.identity, version)

@@ -50,7 +50,7 @@ def engine_context(config: ProducerConfig, loop: Any, *, spawn: Any = None, paus
     instruments: Any = SimpleNamespace(
         recorder=SilentRecorder(config, Metrics("me", Windows(), version="", began_ms=0), loop), identity=lambda _identity: None
     )
-    return EngineContext(config, loop, spawn, Backoff(pause, 1.0), lambda: chance, instruments)
+    return EngineContext(config, loop, SimpleNamespace(spawn=spawn), Backoff(pause, 1.0), lambda: chance, instruments)
 
 
 class Parts:

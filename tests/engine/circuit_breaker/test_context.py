@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.circuit_breaker.context`."""
+"""Tests of what a circuit breaker reads of the producer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.producer_batch import PartitionQueue
 from aioproducer.core.topic_routing import TopicRouting
-from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
+from aioproducer.engine.circuit_breaker.circuit_break_manager import Status, _ByBroker, _ByPartition, name_of
 from aioproducer.model import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -31,7 +31,18 @@ def made() -> tuple[Status, list[PartitionQueue]]:
     partition_queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
     routing = partition_queues.routings["orders"] = TopicRouting("orders", b"", partition_queues.availability)
     routing.queues += [PartitionQueue(routing, number, 1, None) for number in range(2)]
-    return Status(7.0, FIRST, 1, 3, Views(partition_queues, Cluster())), routing.queues  # type: ignore[arg-type]
+    cluster: Any = Cluster()
+    status = Status(
+        7.0,
+        FIRST,
+        1,
+        3,
+        _ByBroker(cluster, "produce.in_flight", 0),
+        _ByPartition(partition_queues, "in_flight"),
+        _ByPartition(partition_queues, "bytes"),
+        _ByBroker(cluster, "is_muted", False),
+    )
+    return status, routing.queues
 
 
 def test_what_is_looked_up_is_how_it_stands_then() -> None:
@@ -58,5 +69,4 @@ def test_what_is_not_known_has_nothing() -> None:
     assert status.throttled[77] is False
     for unknown in (TopicPartition("orders", 2), TopicPartition("orders", -1), TopicPartition("nothing", 0)):
         assert status.queued_bytes[unknown] == status.in_flight_batches[unknown] == 0
-        assert status.views.find(unknown) is None
-    assert status.views.find(name_of(queues[1])) is queues[1]
+    assert name_of(queues[1]) == SECOND

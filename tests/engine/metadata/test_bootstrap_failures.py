@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.metadata.bootstrap_failures`: when a start is refused for good."""
+"""Tests of `aioproducer.engine.metadata.metadata_updater`: when a start is refused for good."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.engine.metadata.bootstrap_failures import BootstrapFailures
+from aioproducer.engine.metadata.metadata_updater import BootstrapFailures
 from aioproducer.errors import ConnectionLost, CredentialsRefused, KafkaError, broker_error
 
 REFUSED, LOST, ANSWERED = CredentialsRefused("no", "sasl", "PLAIN", 58), ConnectionLost("gone"), broker_error(3)

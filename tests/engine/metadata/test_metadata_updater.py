@@ -15,11 +15,12 @@ from jumping import jumping, settle, until
 from nodes import Tasks, now, refuse
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
+from aioproducer.config import ProducerConfig
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.produce_attempt import Backoff
-from aioproducer.engine.metadata import metadata_updater as module
-from aioproducer.engine.metadata.metadata_updater import MetadataSettings, MetadataUpdater
+from aioproducer.engine.context import EngineContext
+from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.errors import BootstrapFailed
 from aioproducer.net.cluster import Cluster
 from aioproducer.testing import FakeCluster
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from scripted import Asked
 
-    from aioproducer.core.incremental import Steps
     from aioproducer.core.metadata.cluster_metadata import TopicView
 
 
@@ -42,34 +42,30 @@ class Table:
         self.tasks = Tasks()
         self.told: list[TopicView] = []
         self.needed: set[str] = set()
-        self.steps = 0  # that telling takes yet
-        options: dict[str, Any] = {"request_timeout": 30.0, "recovery_time": 300.0, "auto_create": True}
-        options |= {name: changes.pop(name) for name in tuple(changes) if name in options}
+        names = ("request_timeout_ms", "metadata_recovery_rebootstrap_trigger_ms", "allow_auto_create_topics")
+        options = {name: changes.pop(name) for name in names if name in changes}
         self.is_needed = self.needed.__contains__
         wake = asyncio.Event()
         max_age = changes.pop("max_age", 300.0)
         self.cluster = Cluster(addresses, settings(dialer, **changes), self.tasks.spawn, lambda _: None)
-        self.updater = MetadataUpdater(
-            self.cluster,
-            ClusterMetadata(),
-            MetadataSchedule(max_age, wake.set),
-            wake,
-            self,
-            MetadataSettings(backoff=Backoff(0.1, 1.0), chance=lambda: 0.5, **options),
-            self.tasks.spawn,
-        )
+        owner: Any = self.tasks
+        nothing: Any = None
+        context = EngineContext(ProducerConfig(**options), nothing, owner, Backoff(0.1, 1.0), lambda: 0.5, nothing)
+        self.updater = MetadataUpdater(context, self.cluster, ClusterMetadata(), MetadataSchedule(max_age, wake.set), wake)
+        topics: Any = self
+        self.updater.topics = topics
 
     def topics(self) -> set[str]:
         return self.needed
 
+    def leave_cluster(self) -> None:
+        """Have no batches."""
+
     def on_leader(self, topic: TopicView, _: int) -> None:
         self.told.append(topic)
 
-    def on_topic(self, topic: TopicView) -> Steps[None]:
+    def on_topic(self, topic: TopicView) -> None:
         self.told.append(topic)
-        while self.steps:
-            yield
-            self.steps -= 1
 
     def want(self, *topics: str) -> None:
         self.needed.update(topics)
@@ -400,7 +396,7 @@ async def test_an_answer_with_far_too_many_brokers_is_refused() -> None:
 
     def spoil(answer: Any) -> None:
         stranger = answer.brokers[0]
-        answer.brokers = [message("Metadata.response.brokers", node_id=at, host=stranger.host, port=stranger.port) for at in range(10_001)]
+        answer.brokers = [message("Metadata.response.brokers", node_id=at, host=stranger.host, port=stranger.port) for at in range(2049)]
 
     async with with_fake(brokers=2) as (table, fake):
         fake.rewrite("Metadata", spoil)
@@ -459,7 +455,10 @@ async def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, r
 @jumping
 async def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool) -> None:
     """KIP-1102: connections stand and nothing comes."""
-    async with with_fake(recovery_time=100.0, request_timeout=10.0, rebootstraps=rebootstraps) as (table, fake):
+    async with with_fake(metadata_recovery_rebootstrap_trigger_ms=100_000, request_timeout_ms=10_000, rebootstraps=rebootstraps) as (
+        table,
+        fake,
+    ):
         table.want("t")
         await settle()
         first = table.cluster.bootstrap
@@ -583,7 +582,7 @@ async def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pyt
 async def test_topics_are_made_only_if_it_is_allowed(*, auto_create: bool) -> None:
     """`allow_auto_create_topics`."""
     async with FakeCluster(memory=True, auto_create=True) as fake:
-        async with refreshing(fake.network, fake.bootstrap_servers, auto_create=auto_create) as table:
+        async with refreshing(fake.network, fake.bootstrap_servers, allow_auto_create_topics=auto_create) as table:
             table.want("made")
             await asyncio.sleep(1)
             assert ("made" in [topic.name for topic in fake.topics]) is auto_create
@@ -595,7 +594,7 @@ async def test_topics_are_made_only_if_it_is_allowed(*, auto_create: bool) -> No
 async def test_a_broker_that_cannot_be_forbidden_to_make_topics() -> None:
     """Before Metadata v4: it is not asked, and the error says what to do."""
     async with FakeCluster(memory=True, versions={"Metadata": (0, 3)}) as fake:
-        table = Table(fake.network, fake.bootstrap_servers, auto_create=False)
+        table = Table(fake.network, fake.bootstrap_servers, allow_auto_create_topics=False)
         with pytest.raises(BootstrapFailed, match="allow_auto_create_topics must be true"):
             await table.updater.bootstrap(1)
         table.cluster.close(now=True)
@@ -620,46 +619,6 @@ async def test_a_hint_is_followed_without_a_request() -> None:
         await asyncio.sleep(10)
         assert asked(fake) == [[], ["t"]]
         assert len(table.told) == 1
-
-
-@contextlib.asynccontextmanager
-async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> AsyncIterator[Table]:
-    """Merge a topic of 1,000 partitions into the view, or install it next: each step in an event-loop iteration of its own."""
-    monkeypatch.setattr(module, "_SLICE", -1.0)
-    async with FakeCluster(memory=True) as fake:
-        fake.create_topic("t", partitions=1000)
-        async with refreshing(fake.network, fake.bootstrap_servers) as table:
-            table.steps = 5
-            table.want("t")
-            while not table.told and (is_told or not table.updater._taking):  # the updater decodes it for a thousand event-loop iterations
-                await asyncio.sleep(0)
-            yield table
-        await settle()
-
-
-@pytest.mark.parametrize("is_told", [True, False], ids=["installed", "merged"])
-@jumping
-async def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.MonkeyPatch, *, is_told: bool) -> None:
-    """The hint is newer than the answer, and holds in the end. The updater applies it once, after the topic has been applied."""
-    async with taking(monkeypatch, is_told=is_told) as table:
-        assert len(table.told) == is_told
-        assert table.updater.hint("t", 7, 1, 9)
-        assert not table.updater.hint("other", 0, 1, 9)
-        assert len(table.told) == is_told
-        await until(lambda: not table.steps)
-        assert [topic.partitions[7].epoch for topic in table.told] == [0, 9]
-        assert table.updater.hint("t", 7, 1, 10)
-        assert table.told[-1].partitions[7].epoch == 10
-
-
-@jumping
-async def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller of `hint` got True and sends no request. So the updater must ask for the topic itself."""
-    async with taking(monkeypatch) as table:
-        assert table.updater.hint("t", 7, 77, 9)
-        await until(lambda: not table.steps)
-        assert len(table.told) == 1
-        assert list(table.updater.schedule._changed) == ["t"]
 
 
 def test_a_large_answer_never_holds_the_loop() -> None:
@@ -718,37 +677,6 @@ def test_a_large_answer_never_holds_the_loop() -> None:
 
     # slices are of real time; a busy machine may make one of them look slow
     assert any(asyncio.run(main()) < 0.005 for _ in range(3))
-
-
-def test_an_answer_with_many_brokers_does_not_hold_the_loop() -> None:
-    """Each broker gets a node, which takes 30 us: the nodes are made in slices. The test measures as the one above."""
-    brokers = [message("Metadata.response.brokers", node_id=number, host="one", port=1) for number in range(10_000)]
-    large = message("Metadata.response", brokers=brokers, cluster_id="c")
-    small = message("Metadata.response", brokers=brokers[:1], cluster_id="c")
-
-    async def main() -> float:
-        def answer(stream: ScriptedStream, question: Asked) -> None:
-            if question.key is ApiKey.API_VERSIONS:
-                api_versions(stream, question)
-            else:
-                stream.answer(question, large if question.message.topics else small)
-
-        longest = 0.0
-        async with refreshing(ScriptedDialer(answers=answer), "boot:1") as table:
-            gc.disable()
-            try:
-                table.want("t")
-                while len(table.cluster.nodes) < 10_000:
-                    before = time.thread_time()
-                    await asyncio.sleep(0)
-                    # The script encodes the answer at once, before there is a second node.
-                    if len(table.cluster.nodes) > 1:
-                        longest = max(longest, time.thread_time() - before)
-            finally:
-                gc.enable()
-        return longest
-
-    assert any(asyncio.run(main()) < 0.02 for _ in range(3))
 
 
 def _replaced(partition: Any, index: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from tests.engine.append.parts import Clock, Parts
 def made(level: int = 2) -> TransactionGate:
     """Return the gate of a producer that has no producer id yet."""
     loop: Any = Clock()
+    cluster: Any = SimpleNamespace(feature=lambda _name: level)
     path = FastPath(lambda: 0, None)  # type: ignore[arg-type]
-    return TransactionGate(ProducerConfig(bootstrap_servers="here:1", transactional_id="mine"), loop, path, lambda: level)
+    return TransactionGate(ProducerConfig(bootstrap_servers="here:1", transactional_id="mine"), loop, path, cluster)
 
 
 def begun(level: int = 2) -> tuple[Parts, Any, Any]:

@@ -45,7 +45,8 @@ class Stage:
         config = ProducerConfig(bootstrap_servers="here:1", transactional_id="mine", **options)
         self.path = FastPath(lambda: 0, None)  # type: ignore[arg-type]
         loop: Any = asyncio.get_running_loop()
-        self.gate = TransactionGate(config, loop, self.path, lambda: level)
+        cluster: Any = SimpleNamespace(candidates=lambda: iter(()), node=lambda _node_id: None, feature=lambda _name: level)
+        self.gate = TransactionGate(config, loop, self.path, cluster)
         self.append = AppendParts(1, on_open=self.gate.on_open)
         admission: Any = SimpleNamespace(gate=lambda: self.gates.append(self.gate.is_open), drop=lambda error: self.dropped.append(error()))
         sender: Any = SimpleNamespace(
@@ -53,11 +54,16 @@ class Stage:
             turn=lambda: None,
             drop_unsent=self.unsent.append,
         )
-        cluster: Any = SimpleNamespace(candidates=lambda: iter(()), node=lambda _node_id: None)
-        updater: Any = SimpleNamespace(add_coordinator=lambda _broker: True)
-        flushes: Any = SimpleNamespace(flush=self._flush)
+        parts: Any = SimpleNamespace(
+            cluster=cluster,
+            partition_queues=self.append.queues,
+            admission=admission,
+            sender=sender,
+            updater=SimpleNamespace(add_coordinator=lambda _broker: True),
+            flushes=SimpleNamespace(flush=self._flush),
+        )
         context = engine_context(config, loop, spawn=self._spawn, chance=0.5)
-        self.manager = TransactionManager(context, self.gate, cluster, self.append.queues, admission, sender, updater, flushes)
+        self.manager = TransactionManager(context, self.gate, parts)
 
     async def _flush(self, _timeout: float | None) -> None:
         await self.flushed.wait()

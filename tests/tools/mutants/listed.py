@@ -602,14 +602,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what-was-on-its-way-closes-a-circuit",
-        "engine/circuit_breaker/manager.py",
+        "engine/circuit_breaker/circuit_break_manager.py",
         "elif queue.circuit is not None and queue.circuit.state is CircuitState.PROBING:",
         "elif queue.circuit is not None:",
         ("tests/engine/circuit_breaker/test_manager.py",),
     ),
     Mutant(
         "what-never-comes-back-opens-nothing",
-        "engine/circuit_breaker/manager.py",
+        "engine/circuit_breaker/circuit_break_manager.py",
         "if not batch.ended and batch.queue.circuit is None:",
         "if batch.ended:",
         ("tests/engine/circuit_breaker/test_manager.py",),

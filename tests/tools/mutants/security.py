@@ -179,7 +179,7 @@ SECURITY: Final = (
     ),
     Mutant(
         "three-brokers-that-refuse-are-not-believed",
-        "engine/metadata/bootstrap_failures.py",
+        "engine/metadata/metadata_updater.py",
         " or sum(refusals) >= _REFUSALS_IN_ALL",
         "",
         ("tests/engine/metadata/test_bootstrap_failures.py",),

@@ -14,28 +14,29 @@ from __future__ import annotations
 import heapq
 import inspect
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
 from aioproducer.counting import counted
-from aioproducer.engine.circuit_breaker.context import Status, Views, name_of
-from aioproducer.engine.circuit_breaker.control import CircuitControl
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.guarded_log import GuardedLog
-from aioproducer.model import CircuitEvent, CircuitState
+from aioproducer.model import CircuitEvent, CircuitState, TopicPartition, exact_int
 from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aioproducer.config import ProducerConfig
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
     from aioproducer.core.produce_exchange import PartitionResponse
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.admission import Admission
+    from aioproducer.engine.append.loop_budget import DrainSchedule
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
@@ -44,10 +45,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerCircuitBreakManager"]
 
+
 _log = GuardedLog(__name__)
 _PREFIX: Final = "circuit_breaker_"
 # Seconds until the breaker is asked again about a batch that it holds back.
 _HELD: Final = 0.1
+# Partitions that a broker is looked for among, in one event-loop iteration, to mute or to restore all of them.
+_SWEPT: Final = 1024
 _TOLD: Final = {
     CircuitState.OPEN: "breaker-opened",
     CircuitState.PROBING: "breaker-probing",
@@ -55,12 +59,80 @@ _TOLD: Final = {
 }
 
 
+class _ByBroker(Mapping[int, Any]):
+    """Reads an attribute of a broker's node at each access. A broker that is not known has `none`."""
+
+    def __init__(self, cluster: Cluster, attribute: str, none: Any) -> None:
+        self._cluster = cluster
+        self._read = attrgetter(attribute)
+        self._none = none
+
+    def __getitem__(self, node_id: int) -> Any:
+        node = self._cluster.node(node_id)
+        return self._read(node) if node is not None else self._none
+
+    def __iter__(self) -> Iterator[int]:
+        return (node.broker.node_id for node in self._cluster.nodes)
+
+    def __len__(self) -> int:
+        return len(self._cluster.nodes)
+
+
+class _ByPartition(Mapping[TopicPartition, int]):
+    """Reads an attribute of a partition queue at each access. A partition that is not known has 0."""
+
+    def __init__(self, partition_queues: PartitionQueues, attribute: str) -> None:
+        self._partition_queues = partition_queues
+        self._attribute = attribute
+
+    def __getitem__(self, partition: TopicPartition) -> int:
+        queue = _find(self._partition_queues, partition)
+        return getattr(queue, self._attribute) if queue is not None else 0
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return (name_of(queue) for routing in self._partition_queues.routings.values() for queue in routing.queues)
+
+    def __len__(self) -> int:
+        return sum(len(routing.queues) for routing in self._partition_queues.routings.values())
+
+
+class Status(NamedTuple):
+    """Holds the producer's status for one call of the circuit breaker: an `interfaces.ProducerStatusContext`."""
+
+    now: float
+    partition: TopicPartition
+    node_id: int
+    records: int
+    in_flight_requests: Mapping[int, int]
+    in_flight_batches: Mapping[TopicPartition, int]
+    queued_bytes: Mapping[TopicPartition, int]
+    throttled: Mapping[int, bool]
+
+
+def name_of(queue: PartitionQueue) -> TopicPartition:
+    """Return the topic and partition of a partition queue."""
+    return TopicPartition(queue.topic, queue.partition)
+
+
+def _find(partition_queues: PartitionQueues, partition: TopicPartition) -> PartitionQueue | None:
+    topic, number = partition
+    routing = partition_queues.routings.get(topic)
+    return routing.queues[number] if routing is not None and 0 <= number < len(routing.queues) else None
+
+
+def _by_topic(queues: Iterable[PartitionQueue]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for queue in queues:
+        found.setdefault(queue.topic, []).append(name_of(queue))
+    return found
+
+
 class ProducerCircuitBreakManager:
     """Holds the circuits of one producer.
 
     Args:
         watch: times the user's functions.
-        turn: schedules a drain, which also serves the pending sends.
+        drains: schedules a drain, which also serves the pending sends.
 
     Attributes:
         is_closed: the producer stops: no circuit opens any more.
@@ -73,17 +145,22 @@ class ProducerCircuitBreakManager:
         cluster: Cluster,
         admission: Admission,
         watch: SlowCallbacks,
-        turn: Callable[[], None],
+        drains: DrainSchedule,
     ) -> None:
         config, loop = context.config, context.loop
         self._loop = loop
         self._partition_queues = partition_queues
         self._admission = admission
         self._events = context.instruments.events
-        self._turn = turn
+        self._drains = drains
         self._interval = config.circuit_breaker_mute_retry_interval_ms / 1000
         self._longest = config.circuit_breaker_mute_retry_max_interval_ms / 1000
-        self._views = Views(partition_queues, cluster)
+        self._mappings = (
+            _ByBroker(cluster, "produce.in_flight", 0),
+            _ByPartition(partition_queues, "in_flight"),
+            _ByPartition(partition_queues, "bytes"),
+            _ByBroker(cluster, "is_muted", False),
+        )
         self._open: dict[PartitionQueue, PartitionCircuit] = {}
         # The times of the probes. A circuit that is not open at that time is ignored.
         self._due: list[tuple[float, int, PartitionQueue]] = []
@@ -105,15 +182,74 @@ class ProducerCircuitBreakManager:
         self._on_send = watch.over("circuit breaker", partial(_truth, self._breaker.on_send))
         self._on_complete = watch.over("circuit breaker", partial(_truth, self._breaker.on_complete))
         self._breaker.configure(_options(config))
-        self._control = CircuitControl(loop, partition_queues, self._views, self._open, self)
-        self._breaker.set_circuit_break_manager(self._control)
+        self._breaker.set_circuit_break_manager(self)
+
+    # What the breaker may do and ask (`interfaces.CircuitBreakManager`)
+
+    def mute(self, place: int | TopicPartition) -> None:
+        """Mute a partition, or all partitions that a broker leads now."""
+        self._apply(place, self.open)
+
+    def unmute(self, place: int | TopicPartition) -> None:
+        """Restore a partition, or all partitions that a broker leads now."""
+        self._apply(place, self.restore)
+
+    def _apply(self, place: int | TopicPartition, change: Callable[[PartitionQueue], object]) -> None:
+        node_id = exact_int(place)
+        if node_id is None:
+            change(self._queue(cast("TopicPartition", place)))
+            return
+        self._sweep([queue for routing in self._partition_queues.routings.values() for queue in routing.queues], node_id, change)
+
+    def _sweep(self, queues: list[PartitionQueue], node_id: int, change: Callable[[PartitionQueue], object]) -> None:
+        """Apply `change` to those of a broker, a few in each event-loop iteration: a broker may lead thousands, and each is an event."""
+        some = [queue for queue in queues[:_SWEPT] if queue.leader == node_id and self._has(queue)]
+        for queue in some:
+            change(queue)
+        if len(queues) > _SWEPT and not self.is_closed:
+            self._loop.call_soon(self._sweep, queues[_SWEPT:], node_id, change)
+
+    def _queue(self, partition: TopicPartition) -> PartitionQueue:
+        queue = _find(self._partition_queues, partition)
+        if queue is None:
+            raise UsageError(f"there is no partition {partition[0]}-{partition[1]}")
+        return queue
+
+    def _has(self, queue: PartitionQueue) -> bool:
+        """Return False for a partition that its topic no longer has. A breaker could not mute it, and is not told of its last batches."""
+        return _find(self._partition_queues, name_of(queue)) is queue
+
+    def is_muted(self, partition: TopicPartition) -> bool:
+        """Return whether a partition is muted or being probed."""
+        return self._queue(partition).circuit is not None
+
+    def available_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of a topic that have a leader and are neither muted nor being probed."""
+        return [name_of(queue) for queue in self._queues(topic) if queue.leader >= 0 and queue.circuit is None]
+
+    def muted_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of a topic that are muted or being probed."""
+        return [name_of(queue) for queue in self._queues(topic) if queue.circuit is not None]
+
+    def available_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
+        """Return the partitions that a broker leads and that are neither muted nor being probed, by topic."""
+        queues = (queue for routing in self._partition_queues.routings.values() for queue in routing.queues)
+        return _by_topic(queue for queue in queues if queue.leader == node_id and queue.circuit is None)
+
+    def muted_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
+        """Return the partitions that a broker leads and that are muted or being probed, by topic."""
+        return _by_topic(queue for queue in self._open if queue.leader == node_id)
+
+    def _queues(self, topic: str) -> Sequence[PartitionQueue]:
+        routing = self._partition_queues.routings.get(topic)
+        return routing.queues if routing is not None else ()
 
     # Batches
 
     def on_send(self, batch: ProducerBatch) -> float:
         """Return 0 if a batch may be drained, or the time at which to ask again."""
         queue = batch.queue
-        if self.is_closed or not self._views.has(queue):
+        if self.is_closed or not self._has(queue):
             return 0.0
         # This batch is the probe of a partition that had none.
         if queue.circuit is not None and not queue.is_avoided:
@@ -122,7 +258,7 @@ class ProducerCircuitBreakManager:
         if self._guarded("on_send", True, self._on_send, self._status(queue, batch.count)):
             return 0.0
         # The scheduled drain also sets the timer for that time.
-        self._turn()
+        self._drains.turn()
         return self._loop.time() + _HELD
 
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
@@ -178,15 +314,15 @@ class ProducerCircuitBreakManager:
                 self._tell_breaker(queue, _waiting(queue), error)
 
     def _tell_breaker(self, queue: PartitionQueue, records: int, error: Exception | None) -> None:
-        if not self._views.has(queue):
+        if not self._has(queue):
             return
         self._cause = error
         if self._guarded("on_complete", False, self._on_complete, self._status(queue, records), name_of(queue), error):
-            self._turn()
+            self._drains.turn()
         self._cause = None
 
     def _status(self, queue: PartitionQueue, records: int) -> ProducerStatusContext:
-        return Status(self._loop.time(), name_of(queue), queue.leader, records, self._views)
+        return Status(self._loop.time(), name_of(queue), queue.leader, records, *self._mappings)
 
     def _guarded(self, what: str, otherwise: Any, function: Callable[..., Any], *args: Any) -> Any:
         """Call the user's function and return its result; `otherwise` if it raises.
@@ -271,7 +407,7 @@ class ProducerCircuitBreakManager:
             self._partition_queues.availability.welcome(queue)
         self._partition_queues.unmute(queue, is_trial=True)
         self._tell(queue, circuit.state, circuit.interval, None)
-        self._turn()
+        self._drains.turn()
 
     def restore(self, queue: PartitionQueue) -> None:
         """Close the circuit of a partition that works again. Nothing happens if its circuit is closed."""
@@ -285,7 +421,7 @@ class ProducerCircuitBreakManager:
         del self._open[queue]
         self._partition_queues.availability.welcome(queue)
         self._partition_queues.unmute(queue, is_trial=False)
-        self._turn()
+        self._drains.turn()
 
     def _tell(self, queue: PartitionQueue, state: CircuitState, interval: float, cause: Exception | None) -> None:
         what = f"{queue.topic}-{queue.partition}"
