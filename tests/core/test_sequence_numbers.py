@@ -578,7 +578,7 @@ def test_a_new_log_in_the_last_epoch() -> None:
 # Rule 6: forgotten topics
 
 
-def forget(rules: PartitionQueues) -> bool:
+def forgotten(rules: PartitionQueues) -> bool:
     return forget(rules, rules.routings["t"])
 
 
@@ -598,7 +598,7 @@ def test_a_topic_that_comes_back_begins_an_epoch() -> None:
     """A broker would take a number that it knows for a batch that it has (KIP-526 beside KIP-98)."""
     rules, (queue,) = idempotent()
     arrived(rules, queue, 3)
-    assert forget(rules)
+    assert forgotten(rules)
     returned = again(rules)
     batches = more(rules, returned, 3)
     assert fly(rules) == batches[:1], "the first of an epoch goes alone"
@@ -614,12 +614,12 @@ def test_one_epoch_serves_all_that_were_forgotten() -> None:
         arrived(rules, queue)
     other = install(rules, topic(1, name="u")).queues[0]
     arrived(rules, other)
-    assert forget(rules)
+    assert forgotten(rules)
     first = again(rules)
     assert numbers(*goes(rules, other), *goes(rules, first)) == [(0, 1), (1, 0)]
     assert forget(rules, rules.routings["u"])
     assert numbers(*goes(rules, install(rules, topic(1, name="u")).queues[0])) == [(1, 0)]
-    assert forget(rules)
+    assert forgotten(rules)
     assert numbers(*goes(rules, again(rules))) == [(2, 0)]
 
 
@@ -629,9 +629,9 @@ def test_a_topic_is_not_forgotten_while_a_late_answer_may_come() -> None:
     (batch,) = more(rules, queue)
     fly(rules)
     ProduceAttempts(rules).fail(batch)
-    assert not forget(rules)
+    assert not forgotten(rules)
     told(rules, batch, LOST)
-    assert forget(rules)
+    assert forgotten(rules)
 
 
 def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
@@ -640,7 +640,7 @@ def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
     rules, (queue,) = idempotent(epoch=LAST_EPOCH)
     rules.idempotence.on_identity_lost = lambda: asked.append("id")
     arrived(rules, queue)
-    assert forget(rules)
+    assert forgotten(rules)
     assert asked == ["id"]
     (batch,) = more(rules, again(rules))
     assert fly(rules) == []
@@ -652,10 +652,10 @@ def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
 def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
     """Its partitions begin at its own epoch; when they are forgotten, theirs counts."""
     rules, _ = known()
-    assert forget(rules)
+    assert forgotten(rules)
     rules.identify(ProducerIdAndEpoch(8, 0))
     assert numbers(*goes(rules, again(rules))) == [(0, 0)]
-    assert forget(rules)
+    assert forgotten(rules)
     assert numbers(*goes(rules, again(rules))) == [(1, 0)]
 
 
@@ -666,7 +666,7 @@ def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
     fly(rules)
     ProduceAttempts(rules).fail(batch)
     told(rules, batch, LOST)
-    assert forget(rules)
+    assert forgotten(rules)
     rules.identify(ProducerIdAndEpoch(8, 0))
     first, second = more(rules, again(rules), 2)
     delivered(rules)
@@ -678,9 +678,9 @@ def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
     rules, (queue,) = idempotent()
     rules.idempotence.is_transactional = True
     arrived(rules, queue)
-    assert not forget(rules)
+    assert not forgotten(rules)
     rules.identify(ProducerIdAndEpoch(7, 1))
-    assert forget(rules)
+    assert forgotten(rules)
     assert numbers(*goes(rules, again(rules))) == [(1, 0)]
 
 
