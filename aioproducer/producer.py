@@ -9,8 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
 from aioproducer.build import VERSION
-from aioproducer.config.option_kinds import DEFAULT_PREFIX
-from aioproducer.config.producer_config import ProducerConfig, check_hooks, with_client_id, without_content
+from aioproducer.config.producer_config import DEFAULT_PREFIX, ProducerConfig, with_client_id
 from aioproducer.config.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
@@ -137,12 +136,10 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         wall_clock: Callable[[], float] = wall_time,
         **options: Any,
     ) -> None:
-        config = without_content(config)
         # The first connection needs anyio. Its import takes some 35 ms, too long for the event loop that runs then.
         load_backend()
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
-        check_hooks(self.config)
         check_available(cast("Compression", self.config.compression_type))
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
@@ -167,7 +164,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
             options: arguments of the constructor, which take precedence.
 
         Raises:
-            ConfigError: an option is bad, or an `AIOPRODUCER_` variable unknown.
+            ConfigError: an option is bad.
         """
         return cls(ProducerConfig.from_env(prefix), **options)
 

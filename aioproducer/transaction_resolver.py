@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from aioproducer.build import VERSION
-from aioproducer.config.producer_config import ProducerConfig, with_client_id, without_content
+from aioproducer.config.producer_config import ProducerConfig, with_client_id
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.engine.context import random_number
 from aioproducer.engine.resolver_runtime import ResolverRuntime
@@ -71,7 +71,7 @@ class TransactionResolver:
         wall_clock: Callable[[], float] = wall_time,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        config = ProducerConfig.of(without_content(config), cast("dict[str, Any]", options))
+        config = ProducerConfig.of(config, cast("dict[str, Any]", options))
         if config.transactional_id is not None:
             raise ConfigError(
                 f"transactional_id={config.transactional_id!r}: a TransactionResolver has none of its own, it ends the transactions of "

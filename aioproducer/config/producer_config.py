@@ -1,45 +1,44 @@
 """Holds the producer's options, in one frozen value that checks itself.
 
 Names are Java's with underscores. Times end in `_ms`, sizes are bytes. If a default differs from Java's, the field's text says so.
-The fields below are the only table of all options: `docs/reference/config.md` is generated from it.
+The fields below, and those of `SecurityOptions`, are the only table of all options: `docs/reference/config.md` is generated from it.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, cast
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, Unpack, cast
 
 from aioproducer.config.option_kinds import (
     ACKS,
     ADDRESSES,
+    CLIENT_ID,
     COMPRESSION,
-    DEFAULT_PREFIX,
     FLAG,
-    MAYBE_FLAG,
-    AssignedClientId,
-    Yielding,
+    INT_MAX,
+    MAPPING,
+    bounded_text,
     breaker,
-    client_id,
     function,
-    is_secret,
-    mapping,
+    ms,
     number,
     option,
-    option_class,
+    or_none,
     or_word,
     plugins,
     read_addresses,
-    text,
+    size,
     words,
 )
+from aioproducer.config.option_names import environment_options, options_of
 from aioproducer.config.producer_options import ProducerOptions
-from aioproducer.config.secret import NotText, Secret, hide  # noqa: F401  (for those who read the types of fields at run time, as pydantic does)
-from aioproducer.config.security_options import SECURE_NAMES, Assumed, SecureOptions, hides_secrets
+from aioproducer.config.secret import has_private_key
+from aioproducer.config.security_options import SECURITY_NAMES, SecurityOptions, settle_security
 from aioproducer.errors import ConfigError
 from aioproducer.interceptors import METHODS
 from aioproducer.interfaces import Serializer
@@ -50,12 +49,13 @@ from aioproducer.serializers import is_two_phase, string_serializer
 if TYPE_CHECKING:
     from aioproducer.config.option_kinds import Option
 
-__all__ = ["ClientIdNumber", "OPTIONS", "ProducerConfig", "check_hooks", "with_client_id"]
+__all__ = ["DEFAULT_PREFIX", "OPTIONS", "ClientIdNumber", "ProducerConfig", "with_client_id"]
 
 _log = logging.getLogger(__name__)
+
+# What names of environment variables begin with.
+DEFAULT_PREFIX: Final = "KAFKA_"
 _RECORD_BATCH_OVERHEAD: Final = 61
-_INT: Final = 2**31 - 1
-_SHORT: Final = 2**15 - 1
 _SERIALIZERS: Final = {
     "org.apache.kafka.common.serialization.StringSerializer": string_serializer,
     "org.apache.kafka.common.serialization.ByteArraySerializer": None,
@@ -69,7 +69,6 @@ _PARTITIONERS: Final = {
     "aiokafka.partitioner.DefaultPartitioner": None,
     "kafka.partitioner.default.DefaultPartitioner": None,
 }
-_BY_DEFAULT: Final = True
 # Batches of one producer that a broker remembers for a partition.
 _WINDOW: Final = 5
 # The first record format that has sequence numbers.
@@ -84,14 +83,6 @@ _PAIRS: Final = (
 )
 
 
-def _ms(low: int, high: int | None = None, none: tuple[int, ...] = ()) -> Any:
-    return number(low, high, unit="ms", none=none)
-
-
-def _size(low: int, none: tuple[int, ...] = ()) -> Any:
-    return number(low, _INT, unit="bytes", none=none)
-
-
 def _serializes(value: object) -> bool:
     """Return whether a value is a serializer: a function, or a two-phase one."""
     return callable(value) or is_two_phase(value)
@@ -101,13 +92,15 @@ def _partitions(value: object) -> bool:
     return callable(value) or callable(getattr(value, "partition", None))
 
 
-@hides_secrets
-@option_class(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
-class ProducerConfig(SecureOptions):
+@dataclass(frozen=True, kw_only=True, init=False)
+class ProducerConfig(SecurityOptions):
     """Holds the options of a producer, checked: a bad value raises a `ConfigError` with a remedy."""
 
+    # The names of the options that the user gave. What gives way to them are defaults.
+    _chosen: ClassVar[frozenset[str]]
+
     bootstrap_servers: str | tuple[str, ...] = option(
-        "localhost:9092", ADDRESSES, "some brokers, from which all others are found", librdkafka=("metadata.broker.list",)
+        ("localhost:9092",), ADDRESSES, "some brokers, from which all others are found", librdkafka=("metadata.broker.list",)
     )
     client_dns_lookup: str = option(
         "use_all_dns_ips",
@@ -116,42 +109,44 @@ class ProducerConfig(SecureOptions):
     )
     client_id: str = option(
         "",
-        client_id(_SHORT),
+        CLIENT_ID,
         "the name that brokers log, meter and set quotas for; empty: `aioproducer-1`, `aioproducer-2`, ... in each process, or "
         "`aioproducer-` and the transactional_id; Java: `producer-1`, ...",
     )
     acks: Acks | int | str = option(
-        "all", ACKS, "replicas that must have a record before its broker answers", librdkafka=("request.required.acks",)
+        Acks.ALL, ACKS, "replicas that must have a record before its broker answers", librdkafka=("request.required.acks",)
     )
     enable_idempotence: bool | None = option(
         None,
-        MAYBE_FLAG,
+        or_none(FLAG),
         "whether records are in the log once and in order, also after retries; None: yes, unless acks or retries forbid it",
     )
     transactional_id: str | None = option(
-        None, text(_SHORT, shortest=1, none=True), "the name under which transactions are begun, and earlier producers of that name ended"
+        None, or_none(bounded_text(1)), "the name under which transactions are begun, and earlier producers of that name ended"
     )
-    transaction_timeout_ms: float = option(60_000, _ms(1, _INT), "after which the coordinator aborts a transaction that is still open")
-    compression_type: Compression | str = option("none", COMPRESSION, "codec of record batches", librdkafka=("compression.codec",))
+    transaction_timeout_ms: float = option(60_000, ms(1, INT_MAX), "after which the coordinator aborts a transaction that is still open")
+    compression_type: Compression | str = option(
+        Compression.NONE, COMPRESSION, "codec of record batches", librdkafka=("compression.codec",)
+    )
     compression_gzip_level: int = option(-1, number(1, 9, none=(-1,)), "1 is fast, 9 is small; -1: the library's own")
     compression_lz4_level: int = option(9, number(1, 17), "9 stands for the fast compressor, as in Java; any other is a level")
     compression_zstd_level: int = option(3, number(-131_072, 22), "low is fast, high is small")
     linger_ms: float | Literal["auto"] = option(
         0,
-        or_word("auto", _ms(0)),
+        or_word("auto", ms(0)),
         "how long a partial batch waits for more records; auto: while one of its partition is in flight; Java: 5",
         librdkafka=("queue.buffering.max.ms",),
     )
-    batch_size: int = option(16_384, _size(1, none=(1, 0)), "bytes of a full batch of one partition; 0: each record its own batch")
+    batch_size: int = option(16_384, size(1, none=(1, 0)), "bytes of a full batch of one partition; 0: each record its own batch")
     batch_max_size: int = option(
         262_144,
-        _size(1),
+        size(1),
         "bytes that a full batch may come to while it waits to be sent (KIP-782); batch_size or less: no more than that",
         java=None,
         kips=("batch.max.size",),
     )
     max_request_size: int = option(
-        1_048_576, _size(1), "bytes of one request, and of one record uncompressed", librdkafka=("message.max.bytes",)
+        1_048_576, size(1), "bytes of one request, and of one record uncompressed", librdkafka=("message.max.bytes",)
     )
     buffer_memory: int = option(
         33_554_432,
@@ -162,46 +157,44 @@ class ProducerConfig(SecureOptions):
     max_in_flight_requests_per_connection: int = option(
         5, number(1, unit="requests"), "unanswered produce requests per broker", librdkafka=("max.in.flight",)
     )
-    max_block_ms: float = option(60_000, _ms(0), "how long `send` itself and `start` may wait")
+    max_block_ms: float = option(60_000, ms(0), "how long `send` itself and `start` may wait")
     delivery_timeout_ms: float = option(
-        Yielding(120_000), _ms(0), "from a record's append to its end, acknowledged or failed", librdkafka=("message.timeout.ms",)
+        120_000, ms(0), "from a record's append to its end, acknowledged or failed", librdkafka=("message.timeout.ms",)
     )
-    request_timeout_ms: float = option(30_000, _ms(1, _INT), "how long a request may stay unanswered", librdkafka=("socket.timeout.ms",))
+    request_timeout_ms: float = option(30_000, ms(1, INT_MAX), "how long a request may stay unanswered", librdkafka=("socket.timeout.ms",))
     retries: int = option(
-        _INT,
-        number(0, _INT, unit="times"),
+        INT_MAX,
+        number(0, INT_MAX, unit="times"),
         "how often a batch is sent again at most; delivery_timeout_ms ends it too",
         librdkafka=("message.send.max.retries",),
     )
-    retry_backoff_ms: float = option(Yielding(100), _ms(0), "first pause before a retry; doubles, with jitter")
-    retry_backoff_max_ms: float = option(Yielding(1_000), _ms(0), "longest pause before a retry")
-    reconnect_backoff_ms: float = option(Yielding(50), _ms(0), "first pause before dialling a broker again; doubles, with jitter")
-    reconnect_backoff_max_ms: float = option(
-        Yielding(1_000), _ms(0), "longest pause before dialling again; as the first, where only that is given"
-    )
+    retry_backoff_ms: float = option(100, ms(0), "first pause before a retry; doubles, with jitter")
+    retry_backoff_max_ms: float = option(1_000, ms(0), "longest pause before a retry")
+    reconnect_backoff_ms: float = option(50, ms(0), "first pause before dialling a broker again; doubles, with jitter")
+    reconnect_backoff_max_ms: float = option(1_000, ms(0), "longest pause before dialling again; as the first, where only that is given")
     socket_connection_setup_timeout_ms: float = option(
-        Yielding(10_000), _ms(1), "how long a connection may take to stand; doubles with each failure, with jitter"
+        10_000, ms(1), "how long a connection may take to stand; doubles with each failure, with jitter"
     )
-    socket_connection_setup_timeout_max_ms: float = option(Yielding(30_000), _ms(1), "longest that a connection may take to stand")
-    connections_max_idle_ms: float = option(540_000, _ms(1, none=(-1, 0)), "idle time after which a connection is closed; -1: never")
+    socket_connection_setup_timeout_max_ms: float = option(30_000, ms(1), "longest that a connection may take to stand")
+    connections_max_idle_ms: float = option(540_000, ms(1, none=(-1, 0)), "idle time after which a connection is closed; -1: never")
     send_buffer_bytes: int = option(
         -1,
-        _size(1, none=(-1, 0)),
+        size(1, none=(-1, 0)),
         "the sockets' SO_SNDBUF; -1: the system tunes it; Java: 131072",
         librdkafka=("socket.send.buffer.bytes",),
     )
     receive_buffer_bytes: int = option(
         -1,
-        _size(1, none=(-1, 0)),
+        size(1, none=(-1, 0)),
         "the sockets' SO_RCVBUF; -1: the system tunes it; Java: 32768",
         librdkafka=("socket.receive.buffer.bytes",),
     )
     metadata_max_age_ms: float = option(
-        300_000, _ms(1), "age at which metadata is fetched again", librdkafka=("topic.metadata.refresh.interval.ms",)
+        300_000, ms(1), "age at which metadata is fetched again", librdkafka=("topic.metadata.refresh.interval.ms",)
     )
     metadata_max_idle_ms: float = option(
         300_000,
-        _ms(5000),
+        ms(5000),
         "a topic that nothing was sent to for so long is forgotten, with all that is kept of it",
         kips=("metadata.evict.ms",),
     )
@@ -209,7 +202,7 @@ class ProducerConfig(SecureOptions):
         "rebootstrap", words("rebootstrap", "none"), "when no known broker answers: start over at bootstrap_servers, or keep trying"
     )
     metadata_recovery_rebootstrap_trigger_ms: float = option(
-        300_000, _ms(0), "time without metadata after which it starts over at bootstrap_servers"
+        300_000, ms(0), "time without metadata after which it starts over at bootstrap_servers"
     )
     allow_auto_create_topics: bool = option(
         True,
@@ -219,7 +212,7 @@ class ProducerConfig(SecureOptions):
         librdkafka=("allow.auto.create.topics",),
     )
     message_format_max: int = option(2, number(0, 2), "newest record format to send: 2 (Kafka 0.11 and newer), 1 or 0", java=None)
-    close_timeout_ms: float = option(20_000, _ms(0), "how long `stop` may flush before what is left fails", java=None)
+    close_timeout_ms: float = option(20_000, ms(0), "how long `stop` may flush before what is left fails", java=None)
     key_serializer: Callable[..., bytes] | Serializer[Any] | None = option(
         None, function(_SERIALIZERS, _serializes), "(topic, headers, key) or (key) -> bytes, or a `Serializer`; None: keys are bytes"
     )
@@ -237,12 +230,12 @@ class ProducerConfig(SecureOptions):
         True, FLAG, "whether records without a key go the less to a partition the longer its queue is"
     )
     partitioner_availability_timeout_ms: float = option(
-        0, _ms(0), "records without a key avoid a broker that could take nothing for so long, though something was ready for it; 0: never"
+        0, ms(0), "records without a key avoid a broker that could take nothing for so long, though something was ready for it; 0: never"
     )
     partitioner_rack_aware: bool = option(
         False, FLAG, "whether records without a key go to partitions whose leader is in client_rack, while there are any"
     )
-    client_rack: str = option("", text(_SHORT), "the rack or zone that this producer is in, as brokers' broker.rack names it")
+    client_rack: str = option("", bounded_text(), "the rack or zone that this producer is in, as brokers' broker.rack names it")
     interceptors: Any = option(
         (),
         plugins(*METHODS),
@@ -255,30 +248,30 @@ class ProducerConfig(SecureOptions):
         words("none", "info", "debug", "trace"),
         "what `metrics()` has: nothing that is counted; all but each partition's queue; all",
     )
-    metrics_sample_window_ms: float = option(30_000, _ms(1), "one sample of what rates, averages and maxima are taken of")
+    metrics_sample_window_ms: float = option(30_000, ms(1), "one sample of what rates, averages and maxima are taken of")
     metrics_num_samples: int = option(2, number(1, 1_000, unit="samples"), "how many of them these look back")
     circuit_breaker_class: Any = option(
         None, breaker("failure_rate", "FailureRateCircuitBreaker"), "mutes partitions that fail (KIP-693); None: none is muted", java=None
     )
     circuit_breaker_trigger_message_count: int = option(
-        20, number(1, _INT, unit="records"), "records, of late, below which a failure rate says nothing", java=None
+        20, number(1, INT_MAX, unit="records"), "records, of late, below which a failure rate says nothing", java=None
     )
     circuit_breaker_trigger_failure_perc: int = option(
         50, number(1, 100, unit="%"), "of a partition's records, of late, that failed: with so many it is muted", java=None
     )
     circuit_breaker_mute_retry_interval_ms: float = option(
-        Yielding(1_000),
-        _ms(1),
+        1_000,
+        ms(1),
         "first pause before a muted partition is tried, doubles; also what late means: a batch that is on its way for longer counts as failed",
         java=None,
     )
     circuit_breaker_mute_retry_max_interval_ms: float = option(
-        Yielding(30_000), _ms(1), "longest pause before a muted partition is tried again", java=None
+        30_000, ms(1), "longest pause before a muted partition is tried again", java=None
     )
     circuit_breaker_enable_mute_inflight_full: bool = option(
         False, FLAG, "with one request in flight: whether a broker that does not answer it in the first pause is muted", java=None
     )
-    circuit_breaker_options: Mapping[str, Any] | None = option(None, mapping(), "what `configure` of your own breaker is given", java=None)
+    circuit_breaker_options: Mapping[str, Any] | None = option(None, MAPPING, "what `configure` of your own breaker is given", java=None)
     circuit_breaker_keyed_policy: str = option(
         "strict",
         words("strict", "available", "fail_fast"),
@@ -302,45 +295,55 @@ class ProducerConfig(SecureOptions):
             ConfigError: an option is bad, or in conflict with another.
             TypeError: an option is unknown. `ProducerConfig.of` and `from_mapping` name the nearest.
         """
-        given = {**_DEFAULTS, **options}
-        # Before anything can raise: an error may show the locals of its frames, this object among them.
-        for name in _DEFAULTS:
-            object.__setattr__(self, name, given[name])
-        if len(given) > len(_DEFAULTS):
-            unknown = next(name for name in options if name not in _DEFAULTS)
+        unknown = next((name for name in options if name not in OPTIONS), None)
+        if unknown is not None:
             raise TypeError(f"ProducerConfig.__init__() got an unexpected keyword argument {unknown!r}")
+        self.__dict__.update(_DEFAULTS, **options, _chosen=frozenset(options))
         self.__post_init__()
 
     def __post_init__(self) -> None:
         """Convert values as environment files and other clients write them; check every range and conflict."""
-        is_secured = any(getattr(self, name) is not _DEFAULTS[name] for name in SECURE_NAMES)
-        scheme = read_addresses("bootstrap_servers", self.bootstrap_servers).protocol
-        for name, one in OPTIONS.items():
-            object.__setattr__(self, name, one.kind.read(name, getattr(self, name)))
-        if scheme is not None or is_secured:
-            from aioproducer.config.security_options import settle_security
-
-            settle_security(self, scheme)
+        for name in self._chosen:
+            if has_private_key(getattr(self, name)) and not OPTIONS[name].kind.is_secret:
+                raise ConfigError(f"{name} has a private key, which is a secret: give it as ssl_keystore_key, or in a file")
+        addresses, scheme = read_addresses("bootstrap_servers", self.bootstrap_servers)
+        for name in self._chosen:
+            self._set(name, addresses if name == "bootstrap_servers" else OPTIONS[name].kind.read(name, getattr(self, name)))
+        if scheme is not None:
+            self._take_scheme(scheme)
+        if not self._chosen.isdisjoint(SECURITY_NAMES):
+            settle_security(self, self._chosen)
         self._give_way()
         self._check_conflicts()
 
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _take_scheme(self, scheme: str) -> None:
+        if "security_protocol" in self._chosen and self.security_protocol != scheme:
+            raise ConfigError(
+                f"bootstrap_servers has the scheme {scheme}, and security_protocol={self.security_protocol}. Make them the same, or give one"
+            )
+        self._set("security_protocol", scheme)
+        self._set("_chosen", self._chosen | {"security_protocol"})
+
     def _give_way(self) -> None:
         """Change defaults that conflict with values that the user gave."""
-        if not isinstance(self.reconnect_backoff_ms, Yielding):
+        if "reconnect_backoff_ms" in self._chosen:
             self._move(
                 "reconnect_backoff_max_ms", self.reconnect_backoff_ms, "reconnect_backoff_ms alone was given: the pause does not grow"
             )
         for first, longest in _PAIRS:
             if getattr(self, first) > getattr(self, longest):
-                moved, given = (longest, first) if isinstance(getattr(self, longest), Yielding) else (first, longest)
+                moved, given = (first, longest) if longest in self._chosen else (longest, first)
                 self._move(moved, getattr(self, given), f"{given} was given")
         least = self._least_delivery_ms
         if self.delivery_timeout_ms < least:
             self._move("delivery_timeout_ms", least, "linger_ms + request_timeout_ms are above its default")
 
     def _move(self, name: str, value: float, why: str) -> None:
-        if isinstance(getattr(self, name), Yielding) and getattr(self, name) != value:
-            object.__setattr__(self, name, Yielding(value))
+        if name not in self._chosen and getattr(self, name) != value:
+            self._set(name, value)
             _log.warning("%s is %.15g, as %s. Give %s, too, to choose it.", name, value, why, name)
 
     @property
@@ -357,7 +360,7 @@ class ProducerConfig(SecureOptions):
         """Return whether batches have sequence numbers: `enable_idempotence` if it is given, else whether other options allow it."""
         if self.enable_idempotence is not None:
             return self.enable_idempotence
-        return (_BY_DEFAULT or self.transactional_id is not None) and not self._against_idempotence()
+        return not self._against_idempotence()
 
     def _against_idempotence(self) -> str:
         """Return the option that conflicts with idempotence; empty: none."""
@@ -412,33 +415,28 @@ class ProducerConfig(SecureOptions):
             _log.warning("circuit_breaker_enable_mute_inflight_full does nothing but with max_in_flight_requests_per_connection=1")
         if self.partitioner is not None and self.partitioner_ignore_keys:
             raise ConfigError("partitioner_ignore_keys is for Kafka's partitioner: leave it out, or `partitioner`, which sees the keys")
-
-    def with_client_id(self, client_id: str) -> Self:
-        """Return a copy with another client id. No option is checked again, so no warning is logged a second time."""
-        made = copy.copy(self)
-        object.__setattr__(made, "client_id", client_id)
-        return made
+        _check_hook("on_delivery_error", self.on_delivery_error, "the number of records")
+        _check_hook("on_failed", self.on_failed, "the records")
 
     @classmethod
     def of(cls, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
-        """Return the given config, with `options` in place of its own. Secrets are replaced in `options`, which the caller's frame holds.
+        """Return the given config, with `options` in place of its own.
 
         Args:
-            config: as `without_content` returns it; None: all other options have their defaults.
+            config: None: all other options have their defaults.
             options: keyword options.
 
         Raises:
             ConfigError: `config` is none, or an option is unknown (the nearest name is in the text) or bad.
         """
-        _hide_secrets(options)
-        if config is not None:
-            if isinstance(config, type):
-                advice = "ProducerConfig.from_mapping makes one of it" if issubclass(config, dict) else "options are given by name"
-                raise ConfigError(f"config must be a ProducerConfig, not {config.__name__}; {advice}")
-            return config.replace(**options) if options else config
-        return cls(**_by_field(options))
+        if config is None:
+            return cls(**options_of(options, OPTIONS, dotted=False))
+        if not isinstance(config, ProducerConfig):
+            advice = "ProducerConfig.from_mapping makes one of it" if isinstance(config, dict) else "options are given by name"
+            raise ConfigError(f"config must be a ProducerConfig, not {type(config).__name__}; {advice}")
+        return config.replace(**options) if options else config
 
-    def replace(self, **options: Unpack[ProducerOptions]) -> ProducerConfig:
+    def replace(self, **options: Unpack[ProducerOptions]) -> Self:
         """Return a config with these options in place of this one's. A default that gave way to another option is a default again.
 
         Args:
@@ -447,100 +445,56 @@ class ProducerConfig(SecureOptions):
         Raises:
             ConfigError: an option is unknown, bad, or in conflict with another.
         """
-        changed = cast("dict[str, Any]", options)
-        _hide_secrets(changed)
-        given = {name: value for name in OPTIONS if not isinstance(value := getattr(self, name), (Assumed, Yielding))}
-        return type(self)(**given | _by_field(changed))
+        chosen = {name: getattr(self, name) for name in self._chosen}
+        return type(self)(**chosen | options_of(cast("dict[str, Any]", options), OPTIONS, dotted=False))
 
     @classmethod
-    def from_env(cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None) -> ProducerConfig:
+    def from_env(cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None) -> Self:
         """Return a config of environment variables: `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_LINGER_MS`, and so on for each option.
 
         A name is `prefix` and the option's name, or Java's or librdkafka's with underscores, in upper case. Empty variables are left out.
-        Names of `prefix` that are no options belong to other programs: one line of the log names them. Variables of `AIOPRODUCER_` are
-        read too, and take precedence. A secret may be a reference (`${file:/run/secrets/kafka:password}`), which stays one.
+        Names of `prefix` that are no options belong to other programs: one line of the log names them. A secret may be a reference
+        (`${file:/run/secrets/kafka:password}`), which stays one.
 
         Args:
             prefix: the beginning of the names.
             environ: the variables; None: those of the process.
 
         Raises:
-            ConfigError: a value is bad, an `AIOPRODUCER_` name is unknown (the text has the nearest), or two names mean the same option.
+            ConfigError: a value is bad, or two names mean the same option.
         """
-        from aioproducer.config.option_names import environment_options, options_of
-
-        options = environment_options(prefix, OPTIONS, environ)
-        # No frame of this package holds the secrets of the environment.
-        del environ
-        return cls(**options_of(options, OPTIONS))
+        return cls(**environment_options(prefix, OPTIONS, environ))
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> ProducerConfig:
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Return a config of Java's or librdkafka's dotted names, in their units. Values may be text, as in a properties file.
 
         Raises:
-            ConfigError: a value is bad; a name is unknown (the text has the nearest) or not supported (the text has the reason); or two
-                names mean the same option.
+            ConfigError: a value is bad; a name is unknown (the text has the nearest); or two names mean the same option.
         """
-        from aioproducer.config.option_names import options_of
-
-        # No frame of this package holds the secrets of the user's mapping.
-        mapping = dict(mapping)
-        _hide_secrets(mapping)
         return cls(**options_of(mapping, OPTIONS))
 
 
-_FIELDS: Final = dataclasses.fields(ProducerConfig)
-_DEFAULTS: Final[Mapping[str, Any]] = {field.name: field.default for field in _FIELDS}
-_OPTIONS: Final = {field.name: field.metadata["option"] for field in _FIELDS}
-# Options of security come last: those of TLS and SASL, of tokens, of Kerberos.
+_FIELDS: Final = {one.name: one for one in fields(ProducerConfig)}
+# Options of security come last.
 OPTIONS: Final[Mapping[str, Option]] = {
-    name: _OPTIONS[name] for name in (*(name for name in _OPTIONS if name not in SECURE_NAMES), *SECURE_NAMES)
+    name: _FIELDS[name].metadata["option"] for name in (*(name for name in _FIELDS if name not in SECURITY_NAMES), *SECURITY_NAMES)
 }
-# Fields without secrets.
-_SHOWN: Final = frozenset(name for name, one in OPTIONS.items() if not is_secret(one.kind))
-
-# What few configs need is imported for those that need it: other names of options, the environment, checks of TLS and SASL.
-
-
-def _hide_secrets(options: dict[str, Any]) -> None:
-    """Hide, in place, each value unless its name is that of an option without secrets."""
-    if options.keys() <= OPTIONS.keys():
-        hide(options, _SHOWN.__contains__)
-        return
-    from aioproducer.config.option_names import hide_secrets
-
-    hide_secrets(options, OPTIONS)
-
-
-def _by_field(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that keyword arguments set, by any of their names."""
-    if options.keys() <= OPTIONS.keys():
-        return options
-    from aioproducer.config.option_names import keyword_options
-
-    return keyword_options(options, OPTIONS)
-
-
-def without_content(config: Any) -> Any:
-    """Return a given config; in place of anything but a `ProducerConfig` or None, its type.
-
-    A constructor keeps only what this returns: other clients' dicts of options have secrets, and an error shows the locals of its frames.
-    """
-    return config if config is None or isinstance(config, ProducerConfig) else type(config)
-
-
-def check_hooks(config: ProducerConfig) -> None:
-    """Raise ConfigError if a function cannot be `on_delivery_error` or `on_failed`."""
-    _check_hook("on_delivery_error", config.on_delivery_error, "the number of records")
-    _check_hook("on_failed", config.on_failed, "the records")
+_DEFAULTS: Final[Mapping[str, Any]] = {name: one.default for name, one in _FIELDS.items()}
+ProducerConfig._chosen = frozenset(OPTIONS)
+# `inspect.signature` and `help` show each option with its default, and with the type that may be given.
+ProducerConfig.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    + [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=ProducerOptions.__annotations__[name])
+        for name in OPTIONS
+    ]
+)
 
 
 def _check_hook(name: str, hook: Callable[..., object] | None, second: str) -> None:
     if hook is None:
         return
-    if inspect.iscoroutinefunction(hook):
-        raise ConfigError(f"{name} is a plain function; {hook!r} is a coroutine function")
     try:
         inspect.signature(hook).bind(None, 0)
     except TypeError as error:
@@ -588,13 +542,20 @@ def with_client_id(config: ProducerConfig) -> tuple[ProducerConfig, ClientIdNumb
 
     The config is `config` itself if its user chose a client id, else a copy.
     """
-    if config.client_id and not isinstance(config.client_id, AssignedClientId):
+    if config.client_id and "client_id" in config._chosen:
         return config, None
+    number = None
     if config.transactional_id is not None:
-        cut = (_PREFIX + config.transactional_id).encode()[:_MAX_BYTES].decode(errors="ignore")
-        return config.with_client_id(AssignedClientId(cut)), None
-    number = ClientIdNumber()
-    return config.with_client_id(AssignedClientId(f"{_PREFIX}{number.value}")), number
+        client_id = (_PREFIX + config.transactional_id).encode()[:_MAX_BYTES].decode(errors="ignore")
+    else:
+        number = ClientIdNumber()
+        client_id = f"{_PREFIX}{number.value}"
+    # No option is checked again, so no warning is logged a second time. The name is not the user's choice: another producer with the copy
+    # chooses its own.
+    made = copy.copy(config)
+    object.__setattr__(made, "client_id", client_id)
+    object.__setattr__(made, "_chosen", config._chosen - {"client_id"})
+    return made, number
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,8 +3,6 @@
 A config converts what is given, so a type here is wider than that of its field. A test compares the names with the fields of `ProducerConfig`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
@@ -115,23 +113,10 @@ class OptionsWithoutSerializers(TypedDict, total=False):
     sasl_password: str | None
     sasl_token_auth: bool
     sasl_oauthbearer_token_endpoint_url: str | None
-    sasl_oauthbearer_jwt_retriever_class: str
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None
     sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_header_urlencode: bool
-    sasl_oauthbearer_assertion_algorithm: str
-    sasl_oauthbearer_assertion_claim_aud: str | None
-    sasl_oauthbearer_assertion_claim_exp_seconds: int
-    sasl_oauthbearer_assertion_claim_iss: str | None
-    sasl_oauthbearer_assertion_claim_jti_include: bool
-    sasl_oauthbearer_assertion_claim_nbf_seconds: int
-    sasl_oauthbearer_assertion_claim_sub: str | None
-    sasl_oauthbearer_assertion_file: str | None
-    sasl_oauthbearer_assertion_private_key_file: str | None
-    sasl_oauthbearer_assertion_private_key_pem: str | None
-    sasl_oauthbearer_assertion_private_key_passphrase: str | None
-    sasl_oauthbearer_assertion_template_file: str | None
     https_ca_location: str | None
     https_ca_pem: str | None
     sasl_aws_region: str | None

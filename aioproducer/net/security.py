@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer.config.secret import NotText
 from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.net.broker_connection import LoginBackoff
@@ -95,8 +94,7 @@ def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> To
         return msk_tokens(config)
     if config.sasl_oauthbearer_token_endpoint_url is not None:
         return endpoint_source(config, wall_clock)
-    given = config.sasl_oauthbearer_token
-    return source_of(given.reveal() if isinstance(given, NotText) else given)
+    return source_of(config.sasl_oauthbearer_token)
 
 
 def _keeper_settings(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float]) -> KeeperSettings:

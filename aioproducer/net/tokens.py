@@ -44,7 +44,7 @@ from aioproducer.user_functions import USER_FAILURES, is_cancelled, is_coroutine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.config.security_options import TokenOptions
+    from aioproducer.config.security_options import SecurityOptions
     from aioproducer.core.produce_attempt import Backoff
     from aioproducer.net.observer import Observer
     from aioproducer.sasl.tokens import AsyncTokenSource, RefreshPolicy, TokenSource
@@ -250,7 +250,7 @@ _MIN_SEARCHED: Final = 4
 _DIGITS: Final = re.compile("[0-9]{1,11}")
 
 
-def endpoint_source(config: TokenOptions, wall_clock: Callable[[], float]) -> TokenSource:
+def endpoint_source(config: SecurityOptions, wall_clock: Callable[[], float]) -> TokenSource:
     """Return the source for a config that names a token endpoint, or a file in its place. `wall_clock`: seconds since 1970."""
     path = file_of(config.sasl_oauthbearer_token_endpoint_url or "")
     if path is not None:
@@ -258,7 +258,7 @@ def endpoint_source(config: TokenOptions, wall_clock: Callable[[], float]) -> To
     return OidcSource(config, wall_clock)
 
 
-def endpoint_timeout(config: TokenOptions) -> float:
+def endpoint_timeout(config: SecurityOptions) -> float:
     """Return the seconds for a whole request: those for the connection and those for the answer."""
     given = (config.sasl_login_connect_timeout_ms, config.sasl_login_read_timeout_ms)
     return sum(_TIMEOUT if one is None else one / 1000 for one in given)
@@ -271,7 +271,7 @@ class OidcSource:
         name: "the token endpoint HOST".
     """
 
-    def __init__(self, config: TokenOptions, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, config: SecurityOptions, wall_clock: Callable[[], float]) -> None:
         self._config = config
         self._clock = wall_clock
         self.name: str = f"the token endpoint {urlsplit(config.sasl_oauthbearer_token_endpoint_url or '').netloc}"

@@ -10,10 +10,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.config.option_kinds import is_secret
-from aioproducer.config.option_names import hide_secrets, options_of
+from aioproducer.config.option_names import options_of
 from aioproducer.config.producer_config import OPTIONS, ProducerConfig
-from aioproducer.config.secret import Secret
+from aioproducer.config.secret import has_private_key, is_reference
 from aioproducer.config.security_options import type_of
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks
@@ -49,7 +48,6 @@ _CONTEXT: Final = ("compression.type", "config.providers", "sasl.mechanism", "sa
 def kafka_problems(options: SinkOptions) -> list[str]:
     """Return what is wrong with the options of Kafka, a text for each problem. No text has a secret."""
     kafka: dict[str, Any] = dict(options.kafka)
-    hide_secrets(kafka, OPTIONS)
     problems = [] if any(name in kafka for name in _ADDRESSES) else [f"option '{PREFIX}{_ADDRESSES[0]}' is missing"]
     literal: list[str] = []
     problems += _each_alone(kafka, literal)
@@ -97,7 +95,7 @@ def _value_problems(fields: Mapping[str, Any], names: Mapping[str, str], literal
     problems = []
     for field, name in names.items():
         value, kind = fields[field], OPTIONS[field].kind
-        if is_secret(kind) and isinstance(value, Secret) and value.reference is None:
+        if isinstance(value, str) and (has_private_key(value) or (kind.is_secret and not is_reference(value))):
             literal.append(PREFIX + name)
             continue
         try:

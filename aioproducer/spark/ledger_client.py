@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -145,9 +144,7 @@ class Ledger:
                     raise
             else:
                 return idle
-        producer = self.make_producer(
-            dataclasses.replace(self.config, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-        )
+        producer = self.make_producer(self.config.replace(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms))
         try:
             await producer.start()
         except BaseException:

@@ -11,7 +11,6 @@ a query from its checkpoint alone.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import threading
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from aioproducer.config.producer_config import ProducerConfig, without_content
+from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, UsageError
 from aioproducer.offsets import read_group
 from aioproducer.transaction_resolver import TransactionResolver
@@ -82,14 +81,13 @@ class QueryMetrics(StreamingQueryListener):
         group: str | Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        config = without_content(config)
         _check_group(group)
         self._group = group
         self._commits: OffsetCommits | None = None
         if config is not None or options:
             made = ProducerConfig.of(config, options)
             # A group that does not answer holds up the groups of the other queries.
-            made = dataclasses.replace(made, max_block_ms=min(made.max_block_ms, _MAX_BLOCK_MS))
+            made = made.replace(max_block_ms=min(made.max_block_ms, _MAX_BLOCK_MS))
             # It refuses now what it would refuse in the thread.
             TransactionResolver(made)
             self._commits = OffsetCommits(partial(TransactionResolver, made))

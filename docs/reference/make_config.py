@@ -6,9 +6,8 @@ import enum
 import pathlib
 from typing import TYPE_CHECKING
 
-from aioproducer.config.option_names import NOT_HERE
 from aioproducer.config.producer_config import OPTIONS, ProducerConfig
-from aioproducer.config.security_options import SECURE_NAMES
+from aioproducer.config.security_options import SECURITY_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,19 +28,15 @@ for times. `producer.config` shows what is in force. `config.replace(linger_ms=5
 
 Type checkers and editors know the options as `aioproducer.ProducerOptions`, which also serves as a field of a settings class.
 `Producer(**settings)` takes the options of such a class. `inspect.signature(ProducerConfig)` and `help` show each option with its type and default. A
-plain class may derive from `ProducerConfig`, to check more in its `__post_init__`; a dataclass may not, as its constructor would hold secrets in
-variables: give it a field with the config.
+class may derive from `ProducerConfig`, to check more in its `__post_init__`.
 
 `ProducerConfig.from_mapping({"linger.ms": "5"})` takes Java's names, which are ours with dots for underscores unless the table says
 otherwise, and librdkafka's, with their values and units; librdkafka's `compression.level` is that of the codec which is chosen.
 
 `Producer.from_env()` and `ProducerConfig.from_env()` read environment variables: `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_LINGER_MS`, and so on,
-each name of the table below, or of Java's or librdkafka's, with underscores and in upper case. An empty variable counts as none.
-
-| variable | what `from_env(prefix="KAFKA_")` does with a name that is no option |
-|---|---|
-| `KAFKA_...`, or the prefix that you give | leaves it out, since other programs share the prefix (`KAFKA_HEAP_OPTS`); one line of the log names them all |
-| `AIOPRODUCER_...` | raises `ConfigError` with the nearest name; these variables take precedence over those of the prefix |
+each name of the table below, or of Java's or librdkafka's, with underscores and in upper case; `from_env(prefix="SHOP_")` reads those of
+another prefix. An empty variable counts as none. A name that is no option is left out, since other programs share the prefix
+(`KAFKA_HEAP_OPTS`); one line of the log names them all.
 
 A password may be in the variable, or the variable holds a [reference](#tls-and-sasl) to it, as `KAFKA_SASL_PASSWORD='${file:/run/secrets/kafka}'`.
 """
@@ -77,11 +72,11 @@ SECURITY = """\
 ## TLS and SASL
 
 Java's names with underscores; [porting](../topics/porting.md#tls-and-sasl) has those of other clients, which `from_mapping` takes, and
-`Producer` where they are names of Python arguments. `bootstrap_servers="SASL_SSL://host:port"` needs no `security_protocol`.
+`Producer` where they are names of Python arguments. An unknown name is an error, with the nearest known one. `bootstrap_servers="SASL_SSL://host:port"` needs no `security_protocol`.
 """
 
 SECRETS = """\
-Passwords and keys are held as `Secret`: no repr, log, error, pickle or traceback with locals shows one. In place of its text each may be a
+Passwords and keys are held as `Secret`: no repr, log, error, pickle or JSON shows one. In place of its text each may be a
 reference, which is read at each use, so that a new password needs no restart:
 
 | reference | what it is |
@@ -102,8 +97,9 @@ An option that the protocol does not use is an error, as is one that contradicts
   for the last two: `PlainLoginModule` or `ScramLoginModule`; its `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a warning.
 - OAUTHBEARER needs `sasl_oauthbearer_token` or `sasl_oauthbearer_token_endpoint_url`, and the options of tokens are for it alone. In
   `sasl.jaas.config` it is `OAuthBearerLoginModule`; its `extension_NAME` are `sasl_oauthbearer_extensions`. Without TLS it logs a warning.
-- A [token endpoint](../topics/security.md#token-endpoints) needs a client id and a secret, or an assertion: one ready in a file, or one key that
-  signs it. An option that the chosen grant does not use is an error. `https_ca_location` and `https_ca_pem` exclude each other, and need https.
+- A [token endpoint](../topics/security.md#token-endpoints) needs a client id and a secret. `https_ca_location` and `https_ca_pem` exclude each
+  other, and need https. What a client proves by an assertion (JWT bearer, `private_key_jwt`) is done by a
+  [token function](../topics/recipes.md#tokens-for-a-signed-assertion).
 - GSSAPI has neither user name nor password, and needs no option: tickets come from the ticket cache. `Krb5LoginModule` in `sasl.jaas.config`
   is read into the options of Kerberos (`keyTab`, `principal`, `serviceName`; what Java needs besides is left out).
 - `ssl_context` is alone: other `ssl_` options are an error beside it, but for `ssl_endpoint_identification_algorithm`.
@@ -113,14 +109,6 @@ An option that the protocol does not use is an error, as is one that contradicts
 - `ssl.protocol` is left out where it says no less than TLSv1.2. In kafka-python's words, `ssl_check_hostname=False` is `none`.
 """
 
-NOT_HERE_HEAD = """\
-## Names that are known and no option here
-
-`from_mapping` and `Producer` say for each of these why; an unknown name raises too, with the nearest known one. Names of Kerberos and OAuth
-are left out where they have the default of aiokafka's and kafka-python's arguments (None).
-"""
-
-
 def page() -> str:
     """The whole page."""
     defaults = ProducerConfig()
@@ -129,18 +117,15 @@ def page() -> str:
         for name, one in OPTIONS.items()
     }
     head = ("option", "default", "values", "what it is", "other names")
-    missing = [(", ".join(f"`{name}`" for name in names), why) for why, names in NOT_HERE]
     return "\n".join(
         [
             HEAD,
             FIRST + _table(head[:4], [rows[name][:4] for name in TOUCHED]),
-            ALL + _table(head, [row for name, row in rows.items() if name not in SECURE_NAMES]),
+            ALL + _table(head, [row for name, row in rows.items() if name not in SECURITY_NAMES]),
             CONFLICTS,
             SECURITY,
-            _table(head, [row for name, row in rows.items() if name in SECURE_NAMES]),
+            _table(head, [row for name, row in rows.items() if name in SECURITY_NAMES]),
             SECRETS,
-            NOT_HERE_HEAD,
-            _table(("names", "why"), missing).rstrip("\n") + "\n",
         ]
     )
 

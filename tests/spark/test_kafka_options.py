@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproducer.config.option_kinds import is_secret
 from aioproducer.config.producer_config import OPTIONS
 from aioproducer.spark.kafka_options import LITERAL, kafka_problems
 from aioproducer.spark.sink_options import SinkOptions
@@ -106,7 +105,7 @@ def test_exactly_once_needs_idempotence(kafka: dict[str, str]) -> None:
     ]
 
 
-SECRETS = [name.replace("_", ".") if OPTIONS[name].java is not None else name for name in OPTIONS if is_secret(OPTIONS[name].kind)]
+SECRETS = [name.replace("_", ".") if OPTIONS[name].java is not None else name for name in OPTIONS if OPTIONS[name].kind.is_secret]
 
 
 @pytest.mark.parametrize("name", [*SECRETS, "sasl.password", "ssl.key.pem"])

@@ -1279,7 +1279,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "config/security_options.py",
         "and not is_loopback(parts.hostname)",
         "and False",
-        ("tests/test_endpoint_options.py",),
+        ("tests/config/test_endpoint_options.py",),
     ),
     Mutant(
         "a-template-decides-when-an-assertion-ends",

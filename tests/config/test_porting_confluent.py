@@ -15,7 +15,7 @@ import aioproducer
 from aioproducer import ProducerConfig
 from aioproducer.testing import FakeCluster
 
-PAGE = (pathlib.Path(__file__).parents[1] / "docs/topics/porting.md").read_text(encoding="utf-8")
+PAGE = (pathlib.Path(__file__).parents[2] / "docs/topics/porting.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## From confluent-kafka")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 # A program for confluent-kafka that writes what the page's program for us writes.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Receiver
     from aioproducer.testing.security.listener import SecurityProtocol
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = ROOT / "docs/recipes"
 PAGE = (ROOT / "docs/topics/recipes.md").read_text(encoding="utf-8")
 CA = CertificateAuthority()
