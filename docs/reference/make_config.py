@@ -109,6 +109,7 @@ An option that the protocol does not use is an error, as is one that contradicts
 - `ssl.protocol` is left out where it says no less than TLSv1.2. In kafka-python's words, `ssl_check_hostname=False` is `none`.
 """
 
+
 def page() -> str:
     """The whole page."""
     defaults = ProducerConfig()
