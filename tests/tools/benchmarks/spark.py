@@ -4,8 +4,8 @@
 
 local[2], 6 partitions, values of 100 bytes, both sinks with their defaults. Each round runs every sink on a topic of its own, in the
 reverse order of the round before; a round that warms up is not counted. A ratio is of one round. The JVM sink becomes quicker while its JVM
-compiles it, so `warm` is the median of the rounds from the third on; bars are of all rounds. `small`: 60,000 rows in 40 micro-batches, each
-sink in a process of its own; medians of triggerExecution. Exit status 1 when a bar is not met.
+compiles it, so `warm` is the median of the rounds from the third on. `small`: 60,000 rows in 40 micro-batches, each
+sink in a process of its own; medians of triggerExecution.
 """
 
 from __future__ import annotations
@@ -175,19 +175,15 @@ def main() -> int:
     rows = [row if chosen.rows is None else dataclasses.replace(row, rows=chosen.rows) for name, row in ROWS.items() if name in chosen.only]
     measures = asyncio.run(large(rows, chosen.rounds, console)) if rows else []
     batches = asyncio.run(small(chosen.rounds, console)) if "small" in chosen.only else {}
-    met = True
     if measures:
         console.print(report.measures_table(measures))
-        verdicts = report.verdicts(rows, measures)
-        console.print(report.verdicts_table(verdicts))
-        met = all(verdict.is_met for verdict in verdicts)
+        console.print(report.ratios_table(rows, measures))
     if batches:
         console.print(report.small_table(batches))
-        met = report.small_is_met(batches) and met
     if chosen.json:
         everything: dict[str, Any] = {"measures": [dataclasses.asdict(one) for one in measures], "small": batches}
         chosen.json.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
-    return 0 if met else 1
+    return 0
 
 
 if __name__ == "__main__":

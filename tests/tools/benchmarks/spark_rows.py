@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DROPPING", "JVM", "NOOP", "ONCE", "OURS", "ROWS", "SMALL", "Bar", "Row", "Way"]
+__all__ = ["DROPPING", "JVM", "NOOP", "ONCE", "OURS", "ROWS", "SMALL", "Row", "Way"]
 
 Columns: TypeAlias = Literal["key, value", "key, value, headers"]
 JVM: Final = "JVM sink"
@@ -32,16 +32,6 @@ class Way:
         return self.format not in {"noop", "dropping"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Bar:
-    """Holds the least median ratio of rates, ours over the other's. No round may be below `worst`."""
-
-    ours: str
-    other: str
-    ratio: float
-    worst: float = 0.0
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """Holds one workload.
@@ -52,7 +42,6 @@ class Row:
         columns: of the DataFrame.
         is_cached: whether the rows are made before the first round.
         ways: the sinks, in the order of the first round.
-        bars: none for a row that is only shown.
         conf: settings of Spark's session while the row is written. The session has its defaults for them else.
     """
 
@@ -61,7 +50,6 @@ class Row:
     columns: Columns = "key, value"
     is_cached: bool = True
     ways: tuple[Way, ...]
-    bars: tuple[Bar, ...] = ()
     conf: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -80,11 +68,11 @@ _DROPPING: Final = Way(DROPPING, "dropping")
 ROWS: Final[Mapping[str, Row]] = {
     row.name: row
     for row in (
-        Row(name="kv", ways=(*ways(), _ONCE, _DROPPING), bars=(Bar(OURS, JVM, 2.0, 1.0), Bar(ONCE, OURS, 0.8))),
-        Row(name="kv5", rows=5 * _MILLION, ways=ways(), bars=(Bar(OURS, JVM, 1.2, 1.0),)),
-        Row(name="headers", columns="key, value, headers", ways=(*ways(), _DROPPING), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
+        Row(name="kv", ways=(*ways(), _ONCE, _DROPPING)),
+        Row(name="kv5", rows=5 * _MILLION, ways=ways()),
+        Row(name="headers", columns="key, value, headers", ways=(*ways(), _DROPPING)),
         Row(name="unmeasured", columns="key, value, headers", ways=ways(), conf=_UNMEASURED),
-        Row(name="zstd", ways=ways(compression_type="zstd"), bars=(Bar(OURS, JVM, 1.5, 1.0),)),
+        Row(name="zstd", ways=ways(compression_type="zstd")),
         Row(name="uncached", is_cached=False, ways=(Way(NOOP, "noop"), *ways())),
         Row(name="tuned", ways=ways(_TUNED)),
     )
