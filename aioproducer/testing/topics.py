@@ -7,7 +7,6 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.counting import counted
 from aioproducer.testing.log import PartitionLog
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class Topics:
         """
         topic = self.existing(name)
         if partitions <= len(topic.partitions):
-            raise ValueError(f"{name!r} has {counted(len(topic.partitions), 'partition')}; their number only grows")
+            raise ValueError(f"{name!r} has {len(topic.partitions)} of them: the number of partitions only grows")
         self._extend(topic, partitions)
 
     def delete(self, name: str) -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.counting import counted
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.faults import Target
 from aioproducer.testing.handlers.handler import NO_ID, answers
@@ -167,7 +166,8 @@ def _check_counts(cluster: FakeCluster, wanted: Any) -> None:
         raise broker_error("INVALID_PARTITIONS", "Number of partitions was set to an invalid non-positive value.")
     if wanted.replication_factor != -1 and not 1 <= wanted.replication_factor <= len(cluster.brokers):
         raise broker_error(
-            "INVALID_REPLICATION_FACTOR", f"{counted(wanted.replication_factor, 'replica')} on {counted(len(cluster.brokers), 'broker')}"
+            "INVALID_REPLICATION_FACTOR",
+            f"a replication factor of {wanted.replication_factor}, and {len(cluster.brokers)} for the number of brokers",
         )
 
 
@@ -225,9 +225,7 @@ def _grow(call: Call, wanted: Any) -> None:
         raise broker_error("UNKNOWN_TOPIC_OR_PARTITION", "there is no such topic")
     there = len(topic.partitions)
     if wanted.count <= there:
-        raise broker_error(
-            "INVALID_PARTITIONS", f"the topic has {counted(there, 'partition')}; their number only grows, to {wanted.count} it cannot"
-        )
+        raise broker_error("INVALID_PARTITIONS", f"the number of partitions only grows, from {there} to {wanted.count} it cannot")
     assignments = wanted.assignments
     if assignments is not None:
         if len(assignments) != wanted.count - there:
