@@ -211,11 +211,11 @@ class _Connection:
             # every broker answers version 0
             answer = await self.ask(ApiKey.API_VERSIONS, 0, {})
             _check(answer.error_code, "ApiVersions")
-        except BrokerError as error:
+        # whatever ends the dial, a cancellation too, closes the stream
+        except BaseException as error:
             self.close()
-            raise ProtocolError(f"{host}:{port} does not tell its versions: {error}") from error
-        except BaseException:
-            self.close()
+            if isinstance(error, BrokerError):
+                raise ProtocolError(f"{host}:{port} does not tell its versions: {error}") from error
             raise
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 

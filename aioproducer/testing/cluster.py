@@ -8,7 +8,7 @@
         assert cluster.values("orders") == [b"v"]
 
 The loop's clock times delays and waits: in a loop with virtual time they take no real time. The cluster shares only `wire` and
-`records` with the client. `fault_scripting` has the methods that script faults.
+`records` with the client. `faults` has the methods that script faults.
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ class FakeCluster(Trouble):
         try:
             for broker in self.brokers.values():
                 await broker.start()
+        # whatever ends the start, a cancellation too, closes the listeners that are open by then
         except BaseException:
             await self._stop()
             raise

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.testing.faults`, `spoils` and `call`: what a client sees of scripted trouble. On sockets and in memory."""
+"""Tests of `aioproducer.testing.faults` and `call`: what a client sees of scripted trouble. On sockets and in memory."""
 
 from __future__ import annotations
 
