@@ -115,7 +115,7 @@ def _told(name: str, error: ConfigError, field: str = "") -> str:
             return f"{PREFIX}{name}{text[len(own) :]}"
     return (
         _QUOTED.sub(rf"\1'{PREFIX}\2'", text)
-        if text.startswith((f"unknown option {name!r}", f"{name!r} has"))
+        if text.startswith(f"unknown option {name!r}")
         else f"{PREFIX}{name}: {text}"
     )
 

@@ -43,7 +43,7 @@ TABLE = [
         [
             "kafka.compression.type='brotli': it is one of none, gzip, snappy, lz4, zstd",
             "kafka.linger.ms='x': it is a number, or a timedelta, or 'auto'",
-            "'kafka.group.id' has no place here: it is a consumer's; this is a producer: leave it out",
+            "unknown option 'kafka.group.id'",
         ],
     ),
     (
