@@ -20,6 +20,10 @@ def read(given: Any) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("given", "addresses"),
     [
+        (" a:1 , b:2,, ", ("a:1", "b:2")),
+        (("b:2", "a:1", "b:2"), ("b:2", "a:1")),
+        ("a:65535", ("a:65535",)),
+        ("a:1,b", ("a:1", "b:9092")),
         ("PLAINTEXT://a:1", ("a:1",)),
         ("plaintext://a:1,PLAINTEXT://b:2", ("a:1", "b:2")),
         (["PLAINTEXT://a:1"], ("a:1",)),

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-import pathlib
+import gc
+import inspect
 import pickle
-import re
+import pydoc
+import subprocess
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pydantic
 import pytest
 
 from aioproducer import Producer
 from aioproducer.config.option_kinds import FLAG
-from aioproducer.config.producer_config import OPTIONS, ProducerConfig
+from aioproducer.config.producer_config import OPTIONS, ClientIdNumber, ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.model import Acks, Compression
+from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aioproducer.config.option_kinds import Option
 
 JAVAS_DEFAULTS = {
@@ -152,24 +160,6 @@ def test_every_option_says_what_it_is(name: str, option: Option) -> None:
 
 
 # Addresses
-
-
-@pytest.mark.parametrize(
-    ("given", "addresses"),
-    [
-        ("a:1", ("a:1",)),
-        (" a:1 , b:2,, ", ("a:1", "b:2")),
-        (["a:1", "b:2"], ("a:1", "b:2")),
-        (("b:2", "a:1", "b:2"), ("b:2", "a:1")),
-        ("[::1]:9092", ("[::1]:9092",)),
-        ("a:65535", ("a:65535",)),
-        ("localhost", ("localhost:9092",)),
-        ("a:1,b", ("a:1", "b:9092")),
-    ],
-)
-def test_addresses(given: Any, addresses: tuple[str, ...]) -> None:
-    """Addresses are a list in a string or a sequence. Each is kept once, in the given order."""
-    assert config(bootstrap_servers=given).bootstrap_servers == addresses
 
 
 def test_an_address_that_is_named_twice(caplog: pytest.LogCaptureFixture) -> None:
@@ -498,13 +488,6 @@ def test_long_times_are_told_in_full(caplog: pytest.LogCaptureFixture) -> None:
         ProducerConfig(retry_backoff_ms=1_234_567.5, retry_backoff_max_ms=1_000_000)
 
 
-def test_no_text_shortens_a_number_of_milliseconds() -> None:
-    """`:g` has six digits, and an option of twenty minutes has seven."""
-    package = pathlib.Path(__file__).parents[2] / "aioproducer"
-    short = re.compile(r"_ms=?\{[^{}]*:g\}|_ms:g\}|\* 1000:g\}|_ms[^\n]*%g")
-    assert [(path.name, found) for path in sorted(package.rglob("*.py")) for found in short.findall(path.read_text(encoding="utf-8"))] == []
-
-
 @pytest.mark.parametrize("value", [None, "never", object()], ids=["none", "word", "object"])
 def test_a_value_of_another_kind_names_the_value_for_none(value: Any) -> None:
     """aiokafka's None for connections that are never closed is -1 here."""
@@ -689,3 +672,217 @@ def test_an_option_that_does_nothing_is_told_of(caplog: pytest.LogCaptureFixture
     assert caplog.records == []
     config(circuit_breaker_enable_mute_inflight_full=True)
     assert "max_in_flight_requests_per_connection=1" in caplog.text
+
+
+# Classes of options are frozen dataclasses, by methods that all of them share.
+
+
+def test_no_field_is_set_or_deleted() -> None:
+    """Those of a base are frozen, too."""
+    made = ProducerConfig(linger_ms=5)
+    for name in ("linger_ms", "sasl_oauthbearer_scope", "other"):
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            setattr(made, name, 1)
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            delattr(made, name)
+    assert made.linger_ms == 5
+
+
+def test_a_copy_and_a_pickle_are_equal() -> None:
+    made = ProducerConfig(linger_ms=5, client_id="a")
+    assert copy.copy(made) == pickle.loads(pickle.dumps(made)) == made
+    assert hash(copy.copy(made)) == hash(made)
+
+
+class Acknowledged(ProducerConfig):
+    """Refuses acks=0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.acks == 0:
+            raise ConfigError("acks=0 is not allowed here")
+
+
+def test_the_checks_of_a_subclass_are_made() -> None:
+    assert Acknowledged(acks=1).acks == 1
+    with pytest.raises(ConfigError, match="not allowed here"):
+        Acknowledged(acks=0)
+
+
+class Owned(ProducerConfig):
+    """Adds an attribute."""
+
+    owner: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "owner", "billing")
+
+
+class Slotted(ProducerConfig):
+    """Adds a slot."""
+
+    __slots__ = ("owner",)
+
+    owner: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "owner", "billing")
+
+
+@pytest.mark.parametrize("kind", [Owned, Slotted])
+def test_a_copy_has_the_attributes_that_a_subclass_adds(kind: type[Owned | Slotted]) -> None:
+    """A producer copies its config if it chooses the client id."""
+    made = kind(linger_ms=5)
+    for copied in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made)), Producer(made).config):
+        assert isinstance(copied, kind)
+        assert (copied.owner, copied.linger_ms) == ("billing", 5)
+
+
+class Named(ProducerConfig):
+    """Has a constructor of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(client_id=name)
+
+
+def test_the_signature_names_each_option() -> None:
+    """Editors and `help` show what a config takes."""
+    shown = inspect.signature(ProducerConfig)
+    fields = {field.name: field.default for field in dataclasses.fields(ProducerConfig)}
+    assert {name: one.default for name, one in shown.parameters.items()} == fields
+    assert {one.kind for one in shown.parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    # Python 3.14 and later write a union with bars.
+    forms = ("Union[float, datetime.timedelta, Literal['auto']]", "float | datetime.timedelta | Literal['auto']")
+    assert str(shown.parameters["linger_ms"]) in {f"linger_ms: {form} = 0" for form in forms}
+    assert "acks: " in pydoc.render_doc(ProducerConfig)
+    assert inspect.signature(Acknowledged) == shown
+    assert str(inspect.signature(Named)) == "(name: 'str') -> 'None'"
+    assert Named("a").client_id == "a"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extended(ProducerConfig):
+    """A dataclass with another field."""
+
+    extra: int = 0
+
+
+def test_a_dataclass_is_derived() -> None:
+    made = Extended(linger_ms="7", extra=3)  # type: ignore[arg-type]
+    assert (made.linger_ms, made.extra, made.acks) == (7, 3, ProducerConfig().acks)
+    assert dataclasses.replace(ProducerConfig(), linger_ms=5).linger_ms == 5
+
+
+def test_a_field_of_a_pydantic_model() -> None:
+    """pydantic reads the types of the options at run time."""
+    model: Any = pydantic.create_model("Model", __config__=pydantic.ConfigDict(arbitrary_types_allowed=True), kafka=(ProducerConfig, ...))
+    config = ProducerConfig(linger_ms=5)
+    assert model(kafka=config).kafka is config
+
+
+def test_an_unknown_option() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'linger'"):
+        ProducerConfig(linger=5)  # type: ignore[call-arg]
+
+
+# Tests of `aioproducer.config.producer_config`, by the `client_id` of producers.
+
+
+@pytest.fixture
+def first() -> Iterator[int]:
+    """The number that the next producer has: other tests may have left producers that nothing has collected yet."""
+    gc.collect()
+    number = ClientIdNumber()
+    value = number.value
+    number.release()
+    yield value
+    gc.collect()
+
+
+def number_of(producer: Producer[bytes, bytes]) -> int:
+    name, _, number = producer.config.client_id.rpartition("-")
+    assert name == "aioproducer"
+    return int(number)
+
+
+@pytest.mark.asyncio
+async def test_numbers_are_given_in_turn_and_used_again(first: int) -> None:
+    """The lowest free one, from construction to the end of `stop`; brokers see it, and metrics have it."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        one, two, three = (Producer[bytes, bytes](**cluster.client_options) for _ in range(3))
+        assert [number_of(each) for each in (one, two, three)] == sorted({number_of(each) for each in (one, two, three)})
+        assert number_of(one) == first
+        await two.start()
+        await two.send_and_wait("orders", b"v")
+        assert {request.client_id for request in cluster.requests()} == {two.config.client_id}
+        assert {dict(metric.tags)["client-id"] for metric in two.metrics()} == {two.config.client_id}
+        await two.stop()
+        await two.stop()
+        four, five = (Producer[bytes, bytes](**cluster.client_options) for _ in range(2))
+        assert number_of(four) == number_of(two)
+        assert number_of(five) > number_of(three)
+        await one.stop()
+        assert number_of(Producer()) == first
+
+
+def test_a_producer_that_is_gone_gives_its_number_back(first: int) -> None:
+    """Without `stop`, and also where its options were bad."""
+    producer: Producer[bytes, bytes] = Producer()
+    assert number_of(producer) == first
+    del producer
+    gc.collect()
+    assert number_of(Producer()) == first
+
+
+@pytest.mark.parametrize("given", [{}, {"client_id": None}, {"client_id": ""}], ids=repr)
+def test_what_leaves_the_choice_to_the_producer(given: dict[str, str | None], first: int) -> None:
+    assert Producer(**given).config.client_id == f"aioproducer-{first}"
+
+
+def test_a_client_id_that_is_given_is_kept() -> None:
+    """A client id that is given is kept, for each producer that gets it."""
+    config = ProducerConfig(client_id="mine", transactional_id="bank")
+    assert Producer(config).config is config
+    assert Producer(config).config.client_id == "mine"
+
+
+def test_producers_of_one_config_have_their_own(first: int) -> None:
+    """Also of the config that another producer shows; a chosen id is none that was given."""
+    config = ProducerConfig(acks=1)
+    one: Producer[bytes, bytes] = Producer(config)
+    two: Producer[bytes, bytes] = Producer(one.config)
+    assert (one.config.client_id, two.config.client_id) == (f"aioproducer-{first}", f"aioproducer-{first + 1}")
+    assert config.client_id == ""
+    assert two.config.acks == config.acks
+
+
+def test_a_transactional_producer_has_its_name() -> None:
+    """A transactional producer's client id has its name, as in Java. A name that no request's header can hold is cut."""
+    assert Producer(transactional_id="bank").config.client_id == "aioproducer-bank"
+    long: Producer[bytes, bytes] = Producer(transactional_id="ü" * 16_383)
+    assert long.config.client_id == "aioproducer-" + "ü" * 16_377
+
+
+FORKED = """
+import os
+from aioproducer import Producer
+
+parents = [Producer() for _ in range(3)]
+child = os.fork()
+if not child:
+    mine = Producer()
+    del parents  # does not give back the child's number
+    print(mine.config.client_id, Producer().config.client_id, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(Producer().config.client_id)
+"""
+
+
+def test_a_forked_child_counts_anew() -> None:
+    """The parent's producers do not run in it."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["aioproducer-1 aioproducer-2", "aioproducer-4"]
