@@ -113,11 +113,7 @@ def _told(name: str, error: ConfigError, field: str = "") -> str:
     for own in filter(None, (name, field)):
         if text.startswith(own):
             return f"{PREFIX}{name}{text[len(own) :]}"
-    return (
-        _QUOTED.sub(rf"\1'{PREFIX}\2'", text)
-        if text.startswith(f"unknown option {name!r}")
-        else f"{PREFIX}{name}: {text}"
-    )
+    return _QUOTED.sub(rf"\1'{PREFIX}\2'", text) if text.startswith(f"unknown option {name!r}") else f"{PREFIX}{name}: {text}"
 
 
 def _conflicts(kafka: Mapping[str, Any], delivery: str) -> list[str]:
