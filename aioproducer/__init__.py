@@ -14,257 +14,365 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from aioproducer import errors as errors
-    from aioproducer.build import BuildInfo, build_info
-    from aioproducer.config import ProducerConfig
-    from aioproducer.config.producer_options import ProducerOptions
-    from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker
-    from aioproducer.engine.append.thread_bridge import FromThread, ThreadDelivery
-    from aioproducer.engine.chosen_build import Delivery
-    from aioproducer.engine.delivery.deliveries import Deliveries
+    from aioproducer.build import (
+        BuildInfo as BuildInfo,
+    )
+    from aioproducer.build import (
+        build_info as build_info,
+    )
+    from aioproducer.config import ProducerConfig as ProducerConfig
+    from aioproducer.config.producer_options import ProducerOptions as ProducerOptions
+    from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker as FailureRateCircuitBreaker
+    from aioproducer.engine.append.thread_bridge import (
+        FromThread as FromThread,
+    )
+    from aioproducer.engine.append.thread_bridge import (
+        ThreadDelivery as ThreadDelivery,
+    )
+    from aioproducer.engine.chosen_build import Delivery as Delivery
+    from aioproducer.engine.delivery.deliveries import Deliveries as Deliveries
     from aioproducer.errors import (
-        AuthenticationFailed,
-        BootstrapFailed,
-        BrokerError,
-        BrokerNotTrusted,
-        BufferExhausted,
-        CertificateNotTrusted,
-        CommitFailed,
-        ConfigError,
-        ConnectionLost,
-        CredentialsRefused,
-        DeliveryError,
-        DeliveryTimeout,
-        KafkaError,
-        MetadataTimeout,
-        PartitionUnavailable,
-        Persisted,
-        ProducerClosed,
-        ProducerFenced,
-        ProtocolError,
-        RecordTooLarge,
-        RequestTimedOut,
-        SendTimeout,
-        SerializationError,
-        TokenUnavailable,
-        TransactionAbortable,
-        TransactionAborted,
-        TransactionError,
-        TransactionExpired,
-        TransactionFatal,
-        TransactionMisuse,
-        TransactionTimeout,
-        TransportError,
-        UsageError,
-        WouldBlock,
+        AuthenticationFailed as AuthenticationFailed,
     )
-    from aioproducer.failed_record import FailedRecord
-    from aioproducer.interceptors import Interceptor
+    from aioproducer.errors import (
+        BootstrapFailed as BootstrapFailed,
+    )
+    from aioproducer.errors import (
+        BrokerError as BrokerError,
+    )
+    from aioproducer.errors import (
+        BrokerNotTrusted as BrokerNotTrusted,
+    )
+    from aioproducer.errors import (
+        BufferExhausted as BufferExhausted,
+    )
+    from aioproducer.errors import (
+        CertificateNotTrusted as CertificateNotTrusted,
+    )
+    from aioproducer.errors import (
+        CommitFailed as CommitFailed,
+    )
+    from aioproducer.errors import (
+        ConfigError as ConfigError,
+    )
+    from aioproducer.errors import (
+        ConnectionLost as ConnectionLost,
+    )
+    from aioproducer.errors import (
+        CredentialsRefused as CredentialsRefused,
+    )
+    from aioproducer.errors import (
+        DeliveryError as DeliveryError,
+    )
+    from aioproducer.errors import (
+        DeliveryTimeout as DeliveryTimeout,
+    )
+    from aioproducer.errors import (
+        KafkaError as KafkaError,
+    )
+    from aioproducer.errors import (
+        MetadataTimeout as MetadataTimeout,
+    )
+    from aioproducer.errors import (
+        PartitionUnavailable as PartitionUnavailable,
+    )
+    from aioproducer.errors import (
+        Persisted as Persisted,
+    )
+    from aioproducer.errors import (
+        ProducerClosed as ProducerClosed,
+    )
+    from aioproducer.errors import (
+        ProducerFenced as ProducerFenced,
+    )
+    from aioproducer.errors import (
+        ProtocolError as ProtocolError,
+    )
+    from aioproducer.errors import (
+        RecordTooLarge as RecordTooLarge,
+    )
+    from aioproducer.errors import (
+        RequestTimedOut as RequestTimedOut,
+    )
+    from aioproducer.errors import (
+        SendTimeout as SendTimeout,
+    )
+    from aioproducer.errors import (
+        SerializationError as SerializationError,
+    )
+    from aioproducer.errors import (
+        TokenUnavailable as TokenUnavailable,
+    )
+    from aioproducer.errors import (
+        TransactionAbortable as TransactionAbortable,
+    )
+    from aioproducer.errors import (
+        TransactionAborted as TransactionAborted,
+    )
+    from aioproducer.errors import (
+        TransactionError as TransactionError,
+    )
+    from aioproducer.errors import (
+        TransactionExpired as TransactionExpired,
+    )
+    from aioproducer.errors import (
+        TransactionFatal as TransactionFatal,
+    )
+    from aioproducer.errors import (
+        TransactionMisuse as TransactionMisuse,
+    )
+    from aioproducer.errors import (
+        TransactionTimeout as TransactionTimeout,
+    )
+    from aioproducer.errors import (
+        TransportError as TransportError,
+    )
+    from aioproducer.errors import (
+        UsageError as UsageError,
+    )
+    from aioproducer.errors import (
+        WouldBlock as WouldBlock,
+    )
     from aioproducer.interfaces import (
-        CircuitBreakManager,
-        Dialer,
-        Encoder,
-        PartitionCircuitBreaker,
-        Partitioner,
-        ProducerStatusContext,
-        Receiver,
-        Resolver,
-        Serializer,
-        Stream,
+        CircuitBreakManager as CircuitBreakManager,
     )
-    from aioproducer.metrics.registry import Distribution, MetricName, Snapshot
+    from aioproducer.interfaces import (
+        Dialer as Dialer,
+    )
+    from aioproducer.interfaces import (
+        Encoder as Encoder,
+    )
+    from aioproducer.interfaces import (
+        Interceptor as Interceptor,
+    )
+    from aioproducer.interfaces import (
+        PartitionCircuitBreaker as PartitionCircuitBreaker,
+    )
+    from aioproducer.interfaces import (
+        Partitioner as Partitioner,
+    )
+    from aioproducer.interfaces import (
+        ProducerStatusContext as ProducerStatusContext,
+    )
+    from aioproducer.interfaces import (
+        Receiver as Receiver,
+    )
+    from aioproducer.interfaces import (
+        Resolver as Resolver,
+    )
+    from aioproducer.interfaces import (
+        Serializer as Serializer,
+    )
+    from aioproducer.interfaces import (
+        Stream as Stream,
+    )
+    from aioproducer.metrics.registry import (
+        Distribution as Distribution,
+    )
+    from aioproducer.metrics.registry import (
+        MetricName as MetricName,
+    )
+    from aioproducer.metrics.registry import (
+        Snapshot as Snapshot,
+    )
     from aioproducer.model import (
-        Acks,
-        BrokerSecurity,
-        CircuitEvent,
-        CircuitState,
-        Compression,
-        ConsumerGroupMetadata,
-        FlushSummary,
-        Header,
-        Headers,
-        HeadersLike,
-        Health,
-        OffsetAndMetadata,
-        Position,
-        PreparedTransaction,
-        ProducerRecord,
-        Record,
-        RecordMetadata,
-        TimestampType,
-        TopicPartition,
-        TransactionDescription,
-        TransactionListing,
+        Acks as Acks,
     )
-    from aioproducer.partitioners import RoundRobinPartitioner
-    from aioproducer.producer import Producer
-    from aioproducer.row_checksum import rows_checksum
-    from aioproducer.serializers import json_serializer, string_serializer
-    from aioproducer.topic import Topic
-    from aioproducer.transaction_resolver import TransactionResolver
+    from aioproducer.model import (
+        BrokerSecurity as BrokerSecurity,
+    )
+    from aioproducer.model import (
+        CircuitEvent as CircuitEvent,
+    )
+    from aioproducer.model import (
+        CircuitState as CircuitState,
+    )
+    from aioproducer.model import (
+        Compression as Compression,
+    )
+    from aioproducer.model import (
+        ConsumerGroupMetadata as ConsumerGroupMetadata,
+    )
+    from aioproducer.model import (
+        FailedRecord as FailedRecord,
+    )
+    from aioproducer.model import (
+        FlushSummary as FlushSummary,
+    )
+    from aioproducer.model import (
+        Header as Header,
+    )
+    from aioproducer.model import (
+        Headers as Headers,
+    )
+    from aioproducer.model import (
+        HeadersLike as HeadersLike,
+    )
+    from aioproducer.model import (
+        Health as Health,
+    )
+    from aioproducer.model import (
+        OffsetAndMetadata as OffsetAndMetadata,
+    )
+    from aioproducer.model import (
+        Position as Position,
+    )
+    from aioproducer.model import (
+        PreparedTransaction as PreparedTransaction,
+    )
+    from aioproducer.model import (
+        ProducerRecord as ProducerRecord,
+    )
+    from aioproducer.model import (
+        Record as Record,
+    )
+    from aioproducer.model import (
+        RecordMetadata as RecordMetadata,
+    )
+    from aioproducer.model import (
+        TimestampType as TimestampType,
+    )
+    from aioproducer.model import (
+        TopicPartition as TopicPartition,
+    )
+    from aioproducer.model import (
+        TransactionDescription as TransactionDescription,
+    )
+    from aioproducer.model import (
+        TransactionListing as TransactionListing,
+    )
+    from aioproducer.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
+    from aioproducer.producer import Producer as Producer
+    from aioproducer.row_checksum import rows_checksum as rows_checksum
+    from aioproducer.serializers import (
+        json_serializer as json_serializer,
+    )
+    from aioproducer.serializers import (
+        string_serializer as string_serializer,
+    )
+    from aioproducer.topic import Topic as Topic
+    from aioproducer.transaction_resolver import TransactionResolver as TransactionResolver
 
     __version__: str
-
-__all__ = [
-    "Acks",
-    "AuthenticationFailed",
-    "BootstrapFailed",
-    "BrokerError",
-    "BrokerNotTrusted",
-    "BrokerSecurity",
-    "BufferExhausted",
-    "BuildInfo",
-    "CertificateNotTrusted",
-    "CircuitBreakManager",
-    "CircuitEvent",
-    "CircuitState",
-    "CommitFailed",
-    "Compression",
-    "ConfigError",
-    "ConnectionLost",
-    "ConsumerGroupMetadata",
-    "CredentialsRefused",
-    "Deliveries",
-    "Delivery",
-    "DeliveryError",
-    "DeliveryTimeout",
-    "Dialer",
-    "Distribution",
-    "Encoder",
-    "FailedRecord",
-    "FailureRateCircuitBreaker",
-    "FlushSummary",
-    "FromThread",
-    "Header",
-    "Headers",
-    "HeadersLike",
-    "Health",
-    "Interceptor",
-    "KafkaError",
-    "MetadataTimeout",
-    "MetricName",
-    "OffsetAndMetadata",
-    "PartitionCircuitBreaker",
-    "PartitionUnavailable",
-    "Partitioner",
-    "Persisted",
-    "Position",
-    "PreparedTransaction",
-    "Producer",
-    "ProducerClosed",
-    "ProducerConfig",
-    "ProducerFenced",
-    "ProducerOptions",
-    "ProducerRecord",
-    "ProducerStatusContext",
-    "ProtocolError",
-    "Receiver",
-    "Record",
-    "RecordMetadata",
-    "RecordTooLarge",
-    "RequestTimedOut",
-    "Resolver",
-    "RoundRobinPartitioner",
-    "SendTimeout",
-    "SerializationError",
-    "Serializer",
-    "Snapshot",
-    "Stream",
-    "ThreadDelivery",
-    "TimestampType",
-    "TokenUnavailable",
-    "Topic",
-    "TopicPartition",
-    "TransactionAbortable",
-    "TransactionAborted",
-    "TransactionDescription",
-    "TransactionError",
-    "TransactionExpired",
-    "TransactionFatal",
-    "TransactionListing",
-    "TransactionMisuse",
-    "TransactionResolver",
-    "TransactionTimeout",
-    "TransportError",
-    "UsageError",
-    "WouldBlock",
-    "build_info",
-    "json_serializer",
-    "rows_checksum",
-    "string_serializer",
-]
-
-# The module of each name that is not in errors. Tests compare it with the imports above, which only type checkers read.
-_HOMES = {
-    "Acks": "model",
-    "BrokerSecurity": "model",
-    "BuildInfo": "build",
-    "CircuitBreakManager": "interfaces",
-    "CircuitEvent": "model",
-    "CircuitState": "model",
-    "Compression": "model",
-    "ConsumerGroupMetadata": "model",
-    "Deliveries": "engine.delivery.deliveries",
-    "Delivery": "engine.chosen_build",
-    "FailedRecord": "failed_record",
-    "FailureRateCircuitBreaker": "core.circuit_breaker",
-    "Distribution": "metrics.registry",
-    "FlushSummary": "model",
-    "FromThread": "engine.append.thread_bridge",
-    "Header": "model",
-    "Headers": "model",
-    "HeadersLike": "model",
-    "Health": "model",
-    "Interceptor": "interceptors",
-    "MetricName": "metrics.registry",
-    "OffsetAndMetadata": "model",
-    "Position": "model",
-    "PreparedTransaction": "model",
-    "PartitionCircuitBreaker": "interfaces",
-    "Partitioner": "interfaces",
-    "Dialer": "interfaces",
-    "Encoder": "interfaces",
-    "Receiver": "interfaces",
-    "Serializer": "interfaces",
-    "Stream": "interfaces",
-    "Resolver": "interfaces",
-    "ProducerOptions": "config.producer_options",
-    "Producer": "producer",
-    "ProducerConfig": "config",
-    "ProducerStatusContext": "interfaces",
-    "ProducerRecord": "model",
-    "Record": "model",
-    "RecordMetadata": "model",
-    "RoundRobinPartitioner": "partitioners",
-    "Snapshot": "metrics.registry",
-    "ThreadDelivery": "engine.append.thread_bridge",
-    "TimestampType": "model",
-    "Topic": "topic",
-    "TopicPartition": "model",
-    "TransactionDescription": "model",
-    "TransactionListing": "model",
-    "TransactionResolver": "transaction_resolver",
-    "build_info": "build",
-    "json_serializer": "serializers",
-    "rows_checksum": "row_checksum",
-    "string_serializer": "serializers",
-}
-
-
 # A type checker that read `__getattr__` would accept every name.
-if not _typing.TYPE_CHECKING:
+else:
+    # The names of each module. Tests compare them with the imports above, which only type checkers read.
+    _NAMES = {
+        "build": (
+            "BuildInfo",
+            "build_info",
+        ),
+        "config": ("ProducerConfig",),
+        "config.producer_options": ("ProducerOptions",),
+        "core.circuit_breaker": ("FailureRateCircuitBreaker",),
+        "engine.append.thread_bridge": (
+            "FromThread",
+            "ThreadDelivery",
+        ),
+        "engine.chosen_build": ("Delivery",),
+        "engine.delivery.deliveries": ("Deliveries",),
+        "errors": (
+            "AuthenticationFailed",
+            "BootstrapFailed",
+            "BrokerError",
+            "BrokerNotTrusted",
+            "BufferExhausted",
+            "CertificateNotTrusted",
+            "CommitFailed",
+            "ConfigError",
+            "ConnectionLost",
+            "CredentialsRefused",
+            "DeliveryError",
+            "DeliveryTimeout",
+            "KafkaError",
+            "MetadataTimeout",
+            "PartitionUnavailable",
+            "Persisted",
+            "ProducerClosed",
+            "ProducerFenced",
+            "ProtocolError",
+            "RecordTooLarge",
+            "RequestTimedOut",
+            "SendTimeout",
+            "SerializationError",
+            "TokenUnavailable",
+            "TransactionAbortable",
+            "TransactionAborted",
+            "TransactionError",
+            "TransactionExpired",
+            "TransactionFatal",
+            "TransactionMisuse",
+            "TransactionTimeout",
+            "TransportError",
+            "UsageError",
+            "WouldBlock",
+        ),
+        "interfaces": (
+            "CircuitBreakManager",
+            "Dialer",
+            "Encoder",
+            "Interceptor",
+            "PartitionCircuitBreaker",
+            "Partitioner",
+            "ProducerStatusContext",
+            "Receiver",
+            "Resolver",
+            "Serializer",
+            "Stream",
+        ),
+        "metrics.registry": (
+            "Distribution",
+            "MetricName",
+            "Snapshot",
+        ),
+        "model": (
+            "Acks",
+            "BrokerSecurity",
+            "CircuitEvent",
+            "CircuitState",
+            "Compression",
+            "ConsumerGroupMetadata",
+            "FailedRecord",
+            "FlushSummary",
+            "Header",
+            "Headers",
+            "HeadersLike",
+            "Health",
+            "OffsetAndMetadata",
+            "Position",
+            "PreparedTransaction",
+            "ProducerRecord",
+            "Record",
+            "RecordMetadata",
+            "TimestampType",
+            "TopicPartition",
+            "TransactionDescription",
+            "TransactionListing",
+        ),
+        "partitioners": ("RoundRobinPartitioner",),
+        "producer": ("Producer",),
+        "row_checksum": ("rows_checksum",),
+        "serializers": (
+            "json_serializer",
+            "string_serializer",
+        ),
+        "topic": ("Topic",),
+        "transaction_resolver": ("TransactionResolver",),
+    }
+    _HOMES = {name: module for module, names in _NAMES.items() for name in names}
+    __all__ = sorted(_HOMES)
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
             value = _importlib.import_module("aioproducer.build").VERSION
         elif name == "errors":
             value = _importlib.import_module("aioproducer.errors")
-        elif name in __all__:
-            value = getattr(_importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        elif name in _HOMES:
+            value = getattr(_importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value
         return value
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, "__version__"})

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from aioproducer.model import Headers, TopicPartition
+from aioproducer.model import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 __all__ = [
     "Buffer",
     "CircuitBreakManager",
     "Dialer",
     "Encoder",
+    "Interceptor",
+    "METHODS",
     "OpenBatch",
     "PartitionCircuitBreaker",
     "Partitioner",
@@ -20,6 +26,9 @@ __all__ = [
     "Resolver",
     "Serializer",
     "Stream",
+    "USER_FAILURES",
+    "is_cancelled",
+    "is_coroutine_function",
 ]
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
@@ -263,3 +272,68 @@ class OpenBatch(Protocol):
 
     def close(self) -> tuple[bytes, int, int]:
         """Close the batch. Returns its payload, base timestamp and max timestamp, the same each time. It accepts no more records."""
+
+
+# Holds the base of interceptors (KIP-42), which change records before they are queued, and get each outcome.
+#
+# The producer calls interceptors in the order in which they are given, on its loop. They must not wait, and slow code in one delays every
+# send. If an interceptor raises, the error is logged once for each kind and counted. It does not affect the record or the next interceptor.
+
+
+METHODS = ("on_send", "on_acknowledgement", "on_error", "close")
+
+
+class Interceptor:
+    """Does nothing: derive from it, or give any object that has some of its methods.
+
+    For each record the producer calls `on_send` once, and then either `on_acknowledgement` or `on_error`, once. For a record that was
+    queued, it does so before the record's waiting tasks and callbacks run.
+    """
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+        """Return the record to send instead of `record`, None: `record` unchanged.
+
+        `record` is as the caller gave it, before serializers and partitioner.
+        `record._replace(headers=(*record.headers, ("source", b"web")))` makes another one.
+        """
+
+    def on_acknowledgement(self, metadata: RecordMetadata, headers: Headers) -> None:
+        """Note that a record is acknowledged; `headers` as they were sent (KIP-512)."""
+
+    def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:
+        """Note that a record was refused, or not acknowledged, or that its send was cancelled before it was queued.
+
+        Args:
+            error: the error that `send` raises, or the delivery's `DeliveryError`.
+            topic: the topic of the record.
+            partition: the partition of the record; -1 if none was chosen yet.
+            headers: as they would have been sent.
+        """
+
+    def close(self) -> None:
+        """Release resources: the producer has stopped, and calls no other method any more."""
+
+
+# Tells of a function that the user gives whether a call of it is awaited, and which exceptions are its failure.
+
+
+# Exceptions that are a failure of the user's function. A plain function is never cancelled: its CancelledError is that of a cancelled future.
+USER_FAILURES: Final = (Exception, CancelledError)
+
+
+def is_coroutine_function(function: object) -> bool:
+    """Return whether a call must be awaited: of a coroutine function, of an object with such a `__call__`, or of a `partial` of these."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    # An object that can be called has the function in its class.
+    called = getattr(type(function), "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def is_cancelled() -> bool:
+    """Return whether the current task was cancelled. If it was not, a CancelledError in it is that of something that it awaits.
+
+    The user's coroutines raise such an error when they await a task or a future that other code cancelled: it is their failure.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import Any, Final, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
-from aioproducer.counting import counted
-from aioproducer.errors import UsageError
+from aioproducer.errors import Persisted, UsageError
 
 __all__ = [
     "Acks",
@@ -19,6 +18,7 @@ __all__ = [
     "CircuitState",
     "Compression",
     "ConsumerGroupMetadata",
+    "FailedRecord",
     "FlushSummary",
     "Header",
     "Headers",
@@ -36,6 +36,7 @@ __all__ = [
     "TopicPartition",
     "TransactionDescription",
     "TransactionListing",
+    "counted",
     "exact_int",
     "is_number",
     "is_numpy_bool",
@@ -425,3 +426,39 @@ def seconds_of(name: str, value: Any) -> float | None:
     if not (is_number(seconds) and seconds >= 0):
         raise UsageError(f"{name}={value!r}: it is seconds, from 0 on, or a timedelta, or None")
     return float(seconds)
+
+
+# Writes counts with the noun that fits, for errors, logs and reprs.
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 record`, `2 records`, `2 batches`."""
+    plural = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{plural}"
+
+
+# Holds the record that `on_failed` gets.
+
+
+class FailedRecord(NamedTuple):
+    """Holds a record that was not acknowledged, as `on_failed` gets it: decoded from the bytes of its batch.
+
+    The fields before `persisted` are the arguments of `send`, in their order. Key and value are serialized.
+
+    Attributes:
+        topic, partition: where it was to be written.
+        timestamp_ms: its time, or that of its batch if the broker takes no timestamps (Kafka 0.9, `message_format_max=0`).
+        persisted: `no` = it is certainly not in the log; `maybe` = an attempt may have written it.
+    """
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    timestamp_ms: int
+    headers: tuple[Header, ...]
+    persisted: Persisted
+
+    def __repr__(self) -> str:
+        """Return a text without the key, the value and the header values."""
+        return f"<FailedRecord for {self.topic}-{self.partition} of {self.timestamp_ms}, persisted={self.persisted}: {counted(len(self.headers), 'header')}>"

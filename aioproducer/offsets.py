@@ -20,6 +20,7 @@ __all__ = [
     "read_transactional_id",
 ]
 
+
 _MAX_OFFSET: Final = 2**63 - 1
 _MAX_EPOCH: Final = 2**15 - 1
 _MAX_INT32: Final = 2**31 - 1

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from aioproducer.errors import UsageError
-from aioproducer.interfaces import Partitioner
+from aioproducer.interfaces import USER_FAILURES, Partitioner
 from aioproducer.model import exact_int
-from aioproducer.user_functions import USER_FAILURES
 
 __all__ = ["Choose", "RoundRobinPartitioner", "adapt", "choose", "forgetter"]
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import warnings
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
 from aioproducer.build import VERSION
 from aioproducer.config.producer_config import DEFAULT_PREFIX, ProducerConfig, with_client_id
 from aioproducer.config.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
+from aioproducer.core.record_validation import check_topic
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
 from aioproducer.engine.chosen_build import REASON, Delivery
@@ -20,31 +25,38 @@ from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.engine.tasks.fork_safety import FORKED
-from aioproducer.errors import ProducerClosed
+from aioproducer.errors import CommitFailed, DeliveryError, ProducerClosed, TransactionAbortable, TransactionMisuse, UsageError, may_succeed
 from aioproducer.interfaces import Dialer, Resolver
-from aioproducer.life_cycle import LifeCycle
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.model import (
     Compression,
+    ConsumerGroupMetadata,
     FlushSummary,
     HeadersLike,
     Health,
+    OffsetAndMetadata,
     PartitionNumber,
+    Position,
+    PreparedTransaction,
     Record,
     RecordMetadata,
     TimestampMs,
+    exact_int,
     seconds_of,
 )
 from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
-from aioproducer.producer_transactions import TransactionCalls
+from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key, read_transactional_id
 from aioproducer.records.compression import check_available
-from aioproducer.topic import TopicCalls
-from aioproducer.wall_clock import wall_time
+from aioproducer.topic import KindOf, Topic, encoding_of
 
 __all__ = ["Producer"]
 
 # The send methods other than `send` and `send_and_wait`, which calls the `send` of a subclass that overrides it.
 _OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread", "topic")
+# Codes of failed records that Kafka does not call retriable, and that end with the transaction: another one has a new epoch.
+_OF_THE_TRANSACTION: Final = frozenset(
+    {"TRANSACTION_ABORTABLE", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE"}
+)
 # Without type arguments and serializers, both are bytes (PEP 696). Before Python 3.13 only type checkers know defaults.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
@@ -54,9 +66,12 @@ if TYPE_CHECKING:
 else:
     K = TypeVar("K")
     V = TypeVar("V")
+P = TypeVar("P", bound="tuple[str, int]")
+T = TypeVar("T")
+U = TypeVar("U")
 
 
-class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
+class Producer(Generic[K, V]):
     """Sends records to Kafka from one event loop.
 
     ```python
@@ -133,7 +148,7 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         dialer: Dialer | None = None,
         resolver: Resolver | None = None,
         chance: Callable[[], float] | None = None,
-        wall_clock: Callable[[], float] = wall_time,
+        wall_clock: Callable[[], float] = lambda: time.time(),
         **options: Any,
     ) -> None:
         # The first connection needs anyio. Its import takes some 35 ms, too long for the event loop that runs then.
@@ -359,6 +374,42 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         send = partial(_OURS["send"], self)
         return await self._running_engine().send_columns(topic, values, keys, partition, timestamps_ms, headers, partitions, send)
 
+    @overload
+    def topic(self, name: str) -> Topic[K, V]: ...
+
+    @overload
+    def topic(self, name: str, *, key: KindOf[T]) -> Topic[T, V]: ...
+
+    @overload
+    def topic(self, name: str, *, value: KindOf[T]) -> Topic[K, T]: ...
+
+    @overload
+    def topic(self, name: str, *, key: KindOf[T], value: KindOf[U]) -> Topic[T, U]: ...
+
+    def topic(self, name: str, *, key: KindOf[Any] | None = None, value: KindOf[Any] | None = None) -> Topic[Any, Any]:
+        """Return a handle of a topic, which encodes keys and values of one type each. It may be made before `start`.
+
+        ```python
+        orders = producer.topic("orders", key=str, value=Order)
+        await orders.send(Order(1, 9.5), key="ada")
+        ```
+
+        Make a handle once and keep it: each handle prepares its two-phase serializers itself.
+
+        Args:
+            name: the topic's name.
+            key: how keys become bytes; None: as the option `key_serializer` says. It is one of: bytes; str (UTF-8); a pydantic model, a
+                msgspec Struct, a dataclass or a TypedDict (JSON); a plain function of the key, or of (topic, headers, key); or a two-phase
+                `Serializer`.
+            value: how values become bytes; None: as `value_serializer` says.
+
+        Raises:
+            UsageError: it is no name of a topic.
+            ConfigError: a type that has no serializer here, or a coroutine function.
+        """
+        name = check_topic(name)
+        return Topic(self, name, encoding_of(self.config, name, key, value))
+
     async def partitions_for(self, topic: str) -> set[int]:
         """Return the partitions of a topic (aiokafka's `partitions_for`).
 
@@ -442,6 +493,37 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
 
     _is_engine_stopped = False
 
+    async def aclose(self) -> None:
+        """Call `stop`: `contextlib.aclosing` and other tools of asyncio know this name."""
+        await self.stop()
+
+    @asynccontextmanager
+    async def running(self, *, wait: bool = True) -> AsyncGenerator[Self]:
+        """Return a context manager that calls `start(wait=wait)`, gives the producer, and calls `stop` at the end of the body.
+
+        ```python
+        async with producer.running(wait=False):  # a service starts while Kafka is down
+            yield
+        ```
+
+        Args:
+            wait: as `start` takes it.
+        """
+        await self.start(wait=wait)
+        try:
+            yield self
+        finally:
+            await self.stop()
+
+    async def __aenter__(self) -> Self:
+        """Call `start`. Returns the producer."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Call `stop`. After an exception or a cancellation it flushes too, within its limit, and keeps the original exception."""
+        await self.stop()
+
     @property
     def buffer_available(self) -> int:
         """Return the free bytes of `buffer_memory`."""
@@ -488,6 +570,223 @@ class Producer(LifeCycle, TransactionCalls, TopicCalls[K, V], Generic[K, V]):
         """Return a text for people about what waits now and why: memory, waiting sends, the oldest batches. It has no keys or values."""
         return "\n".join([repr(self), *(self._engine.explain() if self._engine is not None else ())])
 
+    # Transactions. Each call waits at most `max_block_ms`. Then it raises TransactionTimeout, which names the cause of the wait, and the
+    # operation goes on.
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """Return a context manager: all records that the body of `async with producer.transaction():` sends become visible, or none.
+
+        The end of the body commits the transaction. An exception or a cancellation that leaves the body aborts it, and then propagates
+        unchanged. The exit waits for the abort, at most `max_block_ms`, and no longer than until a second cancellation. A commit that
+        fails is aborted too.
+
+        Raises:
+            UsageError: the producer has no `transactional_id`. All other errors are those of `begin_transaction` and
+                `commit_transaction`.
+        """
+        # Most producers have no transactions.
+        from aioproducer.engine.transactions.context import TransactionScope
+
+        return TransactionScope(lambda: self._running_engine().transaction_manager, self.config.max_block_ms / 1000)
+
+    async def init_transactions(self, transactional_id: str) -> None:
+        """Take a transactional id, as a new producer with it does; connections and metadata stay.
+
+        The coordinator aborts the open transaction of the id, and fences older producers that have it. A prepared transaction of this
+        producer stays open, for a `TransactionResolver`: so one producer can prepare the transactions of several ids, one after the other.
+        `config` and the client id keep the first id.
+
+        Args:
+            transactional_id: the id, which may be the present one.
+
+        Raises:
+            UsageError: the producer was made without a `transactional_id`, or this is none.
+            TransactionMisuse: a transaction is open that is not prepared.
+            TransactionTimeout: the coordinator did not answer in time. `begin_transaction` waits for it again.
+            TransactionError: the cluster assigns no producer id.
+        Cancellation: the request goes on.
+        """
+        manager = self._running_engine().transaction_manager
+        await manager.start(transactional_id=read_transactional_id(transactional_id))
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction: every later send belongs to it. Waits while the producer has no producer id.
+
+        Raises:
+            TransactionMisuse: a transaction is open.
+            TransactionTimeout: the producer had no producer id in time.
+            TransactionError: the cluster assigns no producer id, or the producer was fenced; `hint` says what to do.
+        Cancellation: no transaction is open.
+        """
+        await self._running_engine().transaction_manager.begin()
+
+    async def commit_transaction(self) -> None:
+        """Send the queued records, wait for them, then commit. The transaction's records and offsets are visible once it returns.
+
+        Raises:
+            TransactionMisuse: no transaction is open.
+            TransactionAbortable: a record or an offset of the transaction failed; nothing is committed. Call `abort_transaction`.
+            TransactionFatal: the producer was fenced, or had a similar error; nothing is committed.
+            TransactionTimeout: it is not known yet whether the transaction was committed. Call `commit_transaction` again. The
+                transaction can no longer be aborted once the coordinator may have received the commit request.
+        Cancellation: the commit goes on. `abort_transaction` aborts instead as long as the commit request was not sent.
+        """
+        await self._running_engine().transaction_manager.commit()
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Send the queued records, wait for them, and leave the transaction open, for a `TransactionResolver` to commit or abort.
+
+        Several producers can thus write one result, and one process decides on it: it commits their transactions once it has recorded
+        that it will. After this call the producer takes no records: it only commits or aborts the transaction itself, or is stopped.
+        `stop` leaves the transaction open. Its time-out, `transaction_timeout_ms`, counts on, and the next producer with this
+        transactional id aborts it.
+
+        Returns:
+            The name of the transaction, for a `TransactionResolver` in any process. Called again, the same.
+
+        Raises:
+            TransactionMisuse: no transaction is open, or no record or offset was sent in it; the transaction is still open then.
+            TransactionAbortable: a record or an offset of the transaction failed. Call `abort_transaction`.
+            TransactionFatal: the producer was fenced, or had a similar error.
+            TransactionTimeout: the records have not ended within `max_block_ms`. Call `prepare_transaction` again.
+        Cancellation: the transaction is not prepared yet: call this again, or `abort_transaction`; `stop` aborts it.
+        """
+        return await self._running_engine().transaction_manager.prepare()
+
+    async def abort_transaction(self) -> None:
+        """Drop the records that were not sent, wait for the batches in flight, then abort. Readers of committed records see none of it.
+
+        Raises:
+            TransactionMisuse: no transaction is open, or its commit request is in flight to the coordinator.
+            TransactionFatal: the producer was fenced, or had a similar error: the transaction is aborted then too.
+            TransactionTimeout: the coordinator did not answer in time. Call `abort_transaction` again.
+        Cancellation: the abort goes on.
+        """
+        await self._running_engine().transaction_manager.abort()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]], group: str | ConsumerGroupMetadata
+    ) -> None:
+        """Add a consumer's offsets to the transaction: they are committed with it, or not at all (KIP-447).
+
+        Args:
+            offsets: offsets of the next record to read, by (topic, partition); aiokafka's named tuples are accepted.
+            group: the consumer group. With the member's generation and id, the group refuses offsets of a member that is no longer part
+                of it. A group id alone identifies no member.
+
+        Raises:
+            UsageError: `offsets` are no offsets, or `group` is no group.
+            TransactionMisuse: no transaction is open.
+            CommitFailed: the member is no longer part of the group.
+            TransactionError, TransactionTimeout: as `commit_transaction`.
+        Cancellation: the request goes on.
+        """
+        transaction_manager = self._running_engine().transaction_manager
+        await transaction_manager.send_offsets(read_group(group), read_offsets(offsets))
+
+    async def send_position_to_transaction(self, job: str, number: int, cursor: str = "", *, topic: str) -> None:
+        """Add the position of a job in its source to the transaction: it is committed with the records, or not at all.
+
+        After a crash the job reads its position by `committed_position`, and continues behind it: each of its records is in Kafka once,
+        for readers of committed records. Kafka keeps the position as the offset of a consumer group, whose id is the name of the job,
+        and forgets it when the job has not sent one for `offsets.retention.minutes` of the brokers (7 days).
+
+        Args:
+            job: names the job. Two jobs that run at the same time need different names and transactional ids.
+            number: how far the job has read its source, from 0 on; what it counts is the job's own business.
+            cursor: a text beside it, such as a file name or a page token; brokers take 4,096 bytes (`offset.metadata.max.bytes`).
+            topic: a topic that exists, always the same one: Kafka keeps the position with its partition 0. The producer needs the
+                permission READ on it, and READ on the group.
+
+        Raises:
+            UsageError: an argument is not valid.
+            TransactionMisuse: no transaction is open.
+            TransactionError, TransactionTimeout: as `commit_transaction`.
+        Cancellation: the request goes on.
+        """
+        transaction_manager = self._running_engine().transaction_manager
+        group = read_position_key(job, topic)
+        position = {(topic, POSITION_PARTITION): read_position(number, cursor)}
+        await transaction_manager.send_offsets(group, position, "send_position_to_transaction()")
+
+    async def committed_position(self, job: str, *, topic: str) -> Position | None:
+        """Return the position that the latest committed transaction of a job sent; None: there is none.
+
+        The producer has fenced older producers with its transactional id, and aborted what they left open. So the position is final.
+        The producer needs the permission DESCRIBE on the group and on the topic.
+
+        Args:
+            job: as `send_position_to_transaction` was given it.
+            topic: the same topic, too.
+
+        Raises:
+            UsageError: an argument is not valid.
+            TransactionMisuse: a transaction is open. Read the position before it, or after its end.
+            MetadataTimeout: the topic does not exist.
+            BrokerError: the broker refuses the request, or is older than Kafka 2.5.
+            TransactionTimeout: no coordinator answered within `max_block_ms`, or another producer's transaction holds the position.
+        Cancellation: nothing goes on.
+        """
+        # Most producers have no transactions.
+        from aioproducer.engine.transactions.committed_offsets import committed_offset
+
+        engine = self._running_engine()
+        transaction_manager = engine.transaction_manager
+        group = read_position_key(job, topic)
+        await transaction_manager.idle("committed_position()")
+        await engine.parts.accumulator.partitions(topic)
+        assert engine.parts.coordinator_calls is not None
+        return await committed_offset(engine.parts.coordinator_calls, group.group_id, topic, "committed_position()")
+
+    async def run_in_transaction(self, func: Callable[[], Awaitable[T]], attempts: int = 5) -> T:
+        """Run `await func()` in a transaction, and once more in a new one if the transaction was aborted. Returns the result.
+
+        ```python
+        async def transfer() -> None:
+            await producer.send("accounts", b"-5", key=b"ada")
+            await producer.send("accounts", b"+5", key=b"bob")
+
+        await producer.run_in_transaction(transfer)
+        ```
+
+        The function runs again after `TransactionAbortable`, except after `CommitFailed`, and after a `DeliveryError` that another try may
+        avoid. Its earlier records were aborted. All its other effects happen again, so it has none outside the transaction. Before each further
+        attempt it waits `retry_backoff_ms`, doubled each time up to `retry_backoff_max_ms`. It never runs again after `TransactionFatal`,
+        such as `ProducerFenced`, nor after `TransactionTimeout`, as the transaction may be committed.
+
+        Args:
+            func: a function without arguments that returns an awaitable.
+            attempts: how often it runs at most.
+
+        Raises:
+            UsageError: `attempts` is not a number from 1 on, `func` returns no awaitable, or the producer has no `transactional_id`.
+            TransactionError, DeliveryError: those of the last attempt; or such that no other attempt may avoid.
+            The errors of `func`: the transaction was aborted.
+        Cancellation: as for `transaction`; `func` does not run again.
+        """
+        most = _checked(attempts)
+        failed: TransactionAbortable | DeliveryError | None = None
+        for attempt in range(most):
+            if failed is not None:
+                pause_ms = min(self.config.retry_backoff_ms * 2.0 ** (attempt - 1), self.config.retry_backoff_max_ms)
+                await asyncio.sleep(pause_ms / 1000)
+            is_begun = False
+            try:
+                async with self.transaction():
+                    is_begun = True
+                    return await _started(func)
+            except (TransactionAbortable, DeliveryError) as error:
+                failed = error
+                if not _is_worth_another(error):
+                    raise
+            except TransactionMisuse:
+                # The abort of the last attempt has not ended within `max_block_ms`.
+                if failed is None or is_begun:
+                    raise
+                break
+        assert failed is not None
+        raise failed
+
     def __repr__(self) -> str:
         whose = f"Producer {','.join(self.config.bootstrap_servers)} ({'plain Python' if REASON else 'compiled'})"
         engine = self._engine
@@ -532,3 +831,27 @@ def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def _checked(attempts: Any) -> int:
+    number = exact_int(attempts)
+    if number is None or number < 1:
+        raise UsageError(f"attempts={attempts!r}: it is a number from 1 on")
+    return number
+
+
+def _started(func: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    """Call `func`. Returns its awaitable."""
+    work: Any = func()
+    if not isinstance(work, Awaitable):
+        raise UsageError(
+            f"run_in_transaction: func returned {type(work).__name__}, no awaitable: write `async def`. The transaction is aborted"
+        )
+    return work
+
+
+def _is_worth_another(error: TransactionAbortable | DeliveryError) -> bool:
+    """Return whether the same function may succeed in another transaction. The transaction of the error was aborted."""
+    if isinstance(error, DeliveryError):
+        return may_succeed(error) or error.code in _OF_THE_TRANSACTION
+    return not isinstance(error, CommitFailed)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Iterable
+import dataclasses
+import enum
+from collections.abc import AsyncIterable, Callable, Iterable
+from datetime import date, datetime, time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NewType, TypeAlias, TypeVar, get_origin
 
-from aioproducer.config import ProducerConfig
-from aioproducer.encoding import BYTES, Encoding
-from aioproducer.engine.chosen_build import Delivery, FastPath
+from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.delivery.deliveries import Deliveries
-from aioproducer.model import HeadersLike, PartitionNumber, Record, RecordMetadata, TimestampMs
-from aioproducer.record_validation import check_topic
-from aioproducer.value_types import KindOf, encoding_of
+from aioproducer.errors import ConfigError
+from aioproducer.interfaces import Serializer
+from aioproducer.model import Headers, HeadersLike, PartitionNumber, Record, RecordMetadata, TimestampMs
+from aioproducer.serializers import AS_BYTES, BYTES, OF_VALUE, Encoding, Step, adapt, is_two_phase
 
 if TYPE_CHECKING:
-    from aioproducer.engine.runtime import Runtime
+    from aioproducer.config import ProducerConfig
+    from aioproducer.producer import Producer
 
-__all__ = ["Topic", "TopicCalls"]
+__all__ = ["KindOf", "Topic", "encoding_of", "step_of"]
 
 K = TypeVar("K")
 T = TypeVar("T")
-U = TypeVar("U")
 V = TypeVar("V")
 
 
@@ -43,8 +44,8 @@ class Topic(Generic[K, V]):
 
     __slots__ = ("_encoding", "_producer", "name")
 
-    def __init__(self, producer: TopicCalls[Any, Any], name: str, encoding: Encoding | None) -> None:
-        self._producer = producer
+    def __init__(self, producer: Any, name: str, encoding: Encoding | None) -> None:
+        self._producer: Producer[Any, Any] = producer
         self.name: str = name
         self._encoding = BYTES if encoding is not None and encoding.is_plain else encoding
 
@@ -144,53 +145,133 @@ class Topic(Generic[K, V]):
         return f"<Topic {self.name!r}>"
 
 
-class TopicCalls(ABC, Generic[K, V]):
-    """Adds `topic` to a producer."""
-
-    config: ProducerConfig
-    _fast_path: FastPath
-
-    @abstractmethod
-    def _running_engine(self) -> Runtime:
-        """Return the running engine, or raise ProducerClosed."""
-
-    @overload
-    def topic(self, name: str) -> Topic[K, V]: ...
-
-    @overload
-    def topic(self, name: str, *, key: KindOf[T]) -> Topic[T, V]: ...
-
-    @overload
-    def topic(self, name: str, *, value: KindOf[T]) -> Topic[K, T]: ...
-
-    @overload
-    def topic(self, name: str, *, key: KindOf[T], value: KindOf[U]) -> Topic[T, U]: ...
-
-    def topic(self, name: str, *, key: KindOf[Any] | None = None, value: KindOf[Any] | None = None) -> Topic[Any, Any]:
-        """Return a handle of a topic, which encodes keys and values of one type each. It may be made before `start`.
-
-        ```python
-        orders = producer.topic("orders", key=str, value=Order)
-        await orders.send(Order(1, 9.5), key="ada")
-        ```
-
-        Make a handle once and keep it: each handle prepares its two-phase serializers itself.
-
-        Args:
-            name: the topic's name.
-            key: how keys become bytes; None: as the option `key_serializer` says. It is one of: bytes; str (UTF-8); a pydantic model, a
-                msgspec Struct, a dataclass or a TypedDict (JSON); a plain function of the key, or of (topic, headers, key); or a two-phase
-                `Serializer`.
-            value: how values become bytes; None: as `value_serializer` says.
-
-        Raises:
-            UsageError: it is no name of a topic.
-            ConfigError: a type that has no serializer here, or a coroutine function.
-        """
-        name = check_topic(name)
-        return Topic(self, name, encoding_of(self.config, name, key, value))
-
-
 async def _send(topic: Topic[Any, Any], _name: str, value: Any, key: Any, **options: Any) -> Delivery:
     """Send a record of `send_many`, with the arguments of `Producer.send`."""
     return await topic.send(value, key, **options)
+
+
+# Makes serializers of the types that a topic's keys and values have: bytes, str, models, structs, data classes and typed dicts.
+#
+# pydantic and msgspec are known by the attributes of their classes, and are imported by the program whose class it is.
+
+
+# How keys or values become bytes: their type, a function of one, or of topic, headers and one, or a two-phase serializer.
+KindOf: TypeAlias = type[T] | Callable[[T], bytes] | Callable[[str, Headers, T], bytes] | Serializer[T]
+
+_KINDS: Final = (
+    "bytes, str, a pydantic model, a msgspec Struct, a dataclass, a TypedDict, a function of the value that returns bytes, or a Serializer"
+)
+# What pydantic's own `BaseModel.model_dump_json` has as its module.
+_PYDANTIC: Final = "pydantic."
+
+
+def encoding_of(config: ProducerConfig, topic: str, key: KindOf[Any] | None, value: KindOf[Any] | None) -> Encoding | None:
+    """Return how the records of a topic handle are encoded. None: as the options say, because neither a key nor a value type is given.
+
+    Raises:
+        ConfigError: as `step_of`.
+    """
+    if key is None and value is None:
+        return None
+    return Encoding(
+        topic,
+        adapt(config.key_serializer) if key is None else step_of("key", key),
+        adapt(config.value_serializer) if value is None else step_of("value", value),
+    )
+
+
+def step_of(what: str, given: KindOf[Any]) -> Step:
+    """Return how keys or values become bytes.
+
+    Args:
+        what: "key" or "value", for texts.
+        given: their type, a function of one of them or of (topic, headers, value), or a two-phase serializer.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    given = _made_of(given)
+    origin = get_origin(given)
+    kind = given if origin is None else origin
+    if isinstance(kind, type):
+        return _step_of_type(what, kind)
+    if origin is None and (is_two_phase(given) or callable(given)):
+        return adapt(given, f"`topic({what}=...)`")
+    raise ConfigError(f"{what}={given!r} is none of: {_KINDS}")
+
+
+def _made_of(given: Any) -> Any:
+    """Return the type that a `NewType` or an `Annotated` is made of, else `given`. A NewType is callable, and is no serializer."""
+    while isinstance(given, NewType) or get_origin(given) is Annotated:
+        given = given.__supertype__ if isinstance(given, NewType) else given.__origin__
+    return given
+
+
+def _step_of_type(what: str, kind: type[Any]) -> Step:
+    if kind is bytes:
+        return AS_BYTES
+    if kind is str:
+        return Step(str.encode, OF_VALUE, str)
+    if hasattr(kind, "__pydantic_serializer__"):
+        return Step(_pydantic_serializer(kind), OF_VALUE, kind)
+    if hasattr(kind, "__struct_fields__"):
+        return Step(_msgspec_serializer(), OF_VALUE, kind)
+    if dataclasses.is_dataclass(kind):
+        return Step(_dataclass_json, OF_VALUE, kind)
+    if issubclass(kind, dict) and hasattr(kind, "__required_keys__"):
+        return Step(_json, OF_VALUE, dict)
+    # A class that has the method of a two-phase serializer is not an object of it.
+    advice = ": give an object of it" if callable(getattr(kind, "prepare", None)) else ""
+    raise ConfigError(f"{what}={kind.__name__} is none of: {_KINDS}{advice}")
+
+
+def _pydantic_serializer(kind: Any) -> Callable[[Any], bytes]:
+    """Return a function with the result of `model_dump_json`, and the method itself if the program has changed it."""
+    method = getattr(kind, "model_dump_json", None)
+    if method is not None and not method.__module__.startswith(_PYDANTIC):
+        return _by_method
+    return _by_serializer
+
+
+def _by_method(value: Any) -> bytes:
+    encoded: str = value.model_dump_json()
+    return encoded.encode()
+
+
+def _by_serializer(value: Any) -> bytes:
+    # The serializer of the value's own class, which may be derived from the topic's: as `model_dump_json` does.
+    encoded: bytes = type(value).__pydantic_serializer__.to_json(value)
+    return encoded
+
+
+def _msgspec_serializer() -> Callable[[Any], bytes]:
+    import msgspec
+
+    encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+    return encode
+
+
+def _dataclass_json(value: Any) -> bytes:
+    return _json(dataclasses.asdict(value))
+
+
+def _json(value: object) -> bytes:
+    import json
+
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
+
+
+def _plain(value: object) -> object:
+    """Return what JSON has in place of a value of a common type."""
+    # Most programs have none of these in their values, and should not pay for their import.
+    from decimal import Decimal
+    from pathlib import PurePath
+    from uuid import UUID
+
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, (UUID, Decimal, PurePath)):
+        return str(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    raise TypeError(f"JSON has no {type(value).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -30,7 +31,6 @@ from aioproducer.model import (
 )
 from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
-from aioproducer.wall_clock import wall_time
 
 __all__ = ["TransactionResolver"]
 
@@ -68,7 +68,7 @@ class TransactionResolver:
         dialer: Dialer | None = None,
         resolver: Resolver | None = None,
         chance: Callable[[], float] | None = None,
-        wall_clock: Callable[[], float] = wall_time,
+        wall_clock: Callable[[], float] = lambda: time.time(),
         **options: Unpack[ProducerOptions],
     ) -> None:
         config = ProducerConfig.of(config, cast("dict[str, Any]", options))

@@ -1,10 +1,10 @@
-"""Tests of `aioproducer.counting`."""
+"""Tests of `aioproducer.model`."""
 
 from __future__ import annotations
 
 import pytest
 
-from aioproducer.counting import counted
+from aioproducer.model import counted
 
 
 @pytest.mark.parametrize(("count", "noun", "text"), [(0, "record", "0 records"), (1, "batch", "1 batch"), (2, "batch", "2 batches")])

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.encoding`."""
+"""Tests of `aioproducer.serializers`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.encoding import BYTES, Encoding, Encodings
 from aioproducer.errors import SerializationError
-from aioproducer.serializers import AS_BYTES, adapt
+from aioproducer.serializers import AS_BYTES, BYTES, Encoding, Encodings, adapt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

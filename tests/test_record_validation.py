@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.record_validation`: what is taken for a record, and which error the rest ends in."""
+"""Tests of `aioproducer.core.record_validation`: what is taken for a record, and which error the rest ends in."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aioproducer.config import ProducerConfig
+from aioproducer.core.record_validation import RecordValidation
 from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, UsageError
-from aioproducer.record_validation import RecordValidation
 
 SECRET = "canary"
 

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.user_functions`."""
+"""Tests of `aioproducer.interfaces`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer.user_functions import USER_FAILURES, is_coroutine_function
+from aioproducer.interfaces import USER_FAILURES, is_coroutine_function
 
 
 async def awaited(*_: Any) -> None:

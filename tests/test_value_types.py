@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.value_types`: what a topic of each type encodes, with the classes of pydantic and msgspec or with look-alikes."""
+"""Tests of `aioproducer.topic`: what a topic of each type encodes, with the classes of pydantic and msgspec or with look-alikes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NewType, TypedDict, T
 import pydantic
 import pytest
 
-from aioproducer.encoding import Encoding
 from aioproducer.errors import ConfigError, SerializationError
-from aioproducer.serializers import AS_BYTES
-from aioproducer.value_types import step_of
+from aioproducer.serializers import AS_BYTES, Encoding
+from aioproducer.topic import step_of
 
 if TYPE_CHECKING:
     from aioproducer import Encoder

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.wall_clock`: a test that replaces `time.time`, as freezegun does, replaces it for producers and fake clusters."""
+"""The wall clock: a test that replaces `time.time`, as freezegun does, replaces it for producers and fake clusters."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ from scenarios.whole import jumping
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
-from aioproducer.wall_clock import wall_time
 
 JULY = 1_753_000_000.5
-
-
-def test_it_is_what_the_module_has_at_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = time.time()
-    assert before <= wall_time() <= time.time()
-    monkeypatch.setattr(time, "time", lambda: JULY)
-    assert wall_time() == JULY
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from aioproducer.config.secret import Secret, has_reference, is_reference
 from aioproducer.errors import ConfigError, UsageError
+from aioproducer.interfaces import is_coroutine_function
 from aioproducer.model import Acks, Compression, exact_int, is_number, is_numpy_bool
-from aioproducer.user_functions import is_coroutine_function
 
 __all__ = [
     "ACKS",

@@ -40,8 +40,7 @@ from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.config.secret import has_private_key
 from aioproducer.config.security_options import SECURITY_NAMES, SecurityOptions, settle_security
 from aioproducer.errors import ConfigError
-from aioproducer.interceptors import METHODS
-from aioproducer.interfaces import Serializer
+from aioproducer.interfaces import METHODS, Serializer
 from aioproducer.model import Acks, Compression
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import is_two_phase, string_serializer

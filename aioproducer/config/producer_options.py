@@ -8,9 +8,8 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from aioproducer.errors import DeliveryError
-from aioproducer.failed_record import FailedRecord
 from aioproducer.interfaces import Dialer, Resolver, Serializer
-from aioproducer.model import Acks, CircuitEvent, Compression, Headers
+from aioproducer.model import Acks, CircuitEvent, Compression, FailedRecord, Headers
 
 __all__ = [
     "AllProducerArguments",

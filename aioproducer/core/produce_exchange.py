@@ -9,13 +9,13 @@ With the schema's codecs alone, these two messages take a tenth of the time of a
 
 from __future__ import annotations
 
+import logging
 import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from aioproducer.counting import counted
 from aioproducer.errors import BrokerError, ProtocolError, TransportError, broker_error, printable
-from aioproducer.guarded_log import GuardedLog
+from aioproducer.model import counted
 from aioproducer.wire.primitives import JOINED, read_uvarint, uvarint
 from aioproducer.wire.schema import codec, message, message_type
 
@@ -45,7 +45,7 @@ __all__ = [
     "read_usual",
 ]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 
 # The first version with a throttle time that the client must observe itself (KIP-219). With an older one, the broker has waited already.
 FIRST_WITH_THROTTLE: Final = 6

@@ -12,7 +12,7 @@ import enum
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, UNNUMBERED
-from aioproducer.counting import counted
+from aioproducer.model import counted
 
 if TYPE_CHECKING:
     from aioproducer.core.batch_splitting import Piece

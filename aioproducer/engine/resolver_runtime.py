@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,6 @@ from aioproducer.engine.tasks.guarded_loop import GuardedLoop
 from aioproducer.engine.tasks.supervisor import Supervisor, reason_of_end
 from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.errors import ProducerClosed
-from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.dialer import close_socket
 from aioproducer.net.settings import net_settings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ResolverRuntime"]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 _FORKED: Final = "the resolver belongs to the process that was forked from; make one here"
 _ELSEWHERE: Final = "the resolver belongs to another event loop; make one in this loop"
 _STOPPED: Final = "the resolver has stopped"

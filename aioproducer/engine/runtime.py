@@ -7,7 +7,6 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.encoding import BYTES
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import LOOP_CLOSED, ThreadBridge
@@ -22,12 +21,12 @@ from aioproducer.engine.wiring import EngineParts
 from aioproducer.errors import ProducerClosed, UsageError
 from aioproducer.net.dialer import disown
 from aioproducer.net.settings import net_settings
+from aioproducer.serializers import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.encoding import Encoding
     from aioproducer.engine.append.send_columns import SendColumns
     from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.metrics.registry import Snapshot
     from aioproducer.model import FlushSummary, Health, PartitionNumber
+    from aioproducer.serializers import Encoding
 
 __all__ = ["Runtime"]
 

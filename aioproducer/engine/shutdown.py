@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.counting import counted
 from aioproducer.engine.observability.diagnostics import waiting_notice
 from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.errors import KafkaError, ProducerClosed
-from aioproducer.guarded_log import GuardedLog
+from aioproducer.model import counted
 from aioproducer.net.dialer import close_socket
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shutdown", "trouble"]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 # The least time for which a stop waits for `on_failed`. With the default `close_timeout_ms`, both are less than the 30 s that Kubernetes grants.
 _HAND_OUT_SECONDS: Final = 5.0
 

@@ -12,6 +12,7 @@ from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, TopicExpiry
 from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.record_validation import RecordValidation
 from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.engine import chosen_build
 from aioproducer.engine.append.admission import Admission
@@ -46,7 +47,6 @@ from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.engine.transactions.transaction_gate import TransactionGate
 from aioproducer.engine.transactions.transaction_manager import TransactionManager
 from aioproducer.net.cluster import Cluster
-from aioproducer.record_validation import RecordValidation
 from aioproducer.records.compression import CompressionRatios
 
 if TYPE_CHECKING:

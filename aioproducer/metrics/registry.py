@@ -18,8 +18,8 @@ from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from aioproducer.counting import counted
 from aioproducer.metrics.table import BOUNDS, COUNTED, GAUGES, SENSED, TAGS, Group
+from aioproducer.model import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -24,8 +24,8 @@ from aioproducer.errors import (
     TokenUnavailable,
     TransportError,
 )
+from aioproducer.interfaces import is_cancelled
 from aioproducer.net.connection_setup import ConnectionSetup
-from aioproducer.user_functions import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ import asyncio
 import enum
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.counting import counted
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
+from aioproducer.model import counted
 from aioproducer.net.broker_connection import BrokerConnection
 from aioproducer.net.dialer import Addresses
 from aioproducer.wire.api import NAMES

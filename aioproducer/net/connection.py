@@ -16,12 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
+from aioproducer.interfaces import USER_FAILURES
 from aioproducer.net.dialer import writer_of
 from aioproducer.net.held_requests import AUTHENTICATION
 from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
 from aioproducer.net.observer import NO_TRAFFIC
 from aioproducer.net.request_timer import RequestTimer
-from aioproducer.user_functions import USER_FAILURES
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.decoder import UNLIMITED
 from aioproducer.wire.frame import FrameReader, correlation_of, decode_response, encode_request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -14,7 +15,6 @@ from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.net.tokens import KeeperSettings, TokenKeeper, endpoint_source, endpoint_timeout, source_of
 from aioproducer.sasl.oauthbearer import NAME, OAuthBearer
 from aioproducer.sasl.tokens import RefreshPolicy
-from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,9 @@ class Security:
         return None if self.tokens is None else self.tokens.absence
 
 
-def security_of(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float] = wall_time) -> Security | None:
+def security_of(
+    config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float] = lambda: time.time()
+) -> Security | None:
     """Return the security that a producer's options ask for; None: PLAINTEXT.
 
     Args:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.net.observer import UNSEEN
-from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def net_settings(
     dialer: Dialer,
     resolver: Resolver,
     chance: Callable[[], float],
-    wall_clock: Callable[[], float] = wall_time,
+    wall_clock: Callable[[], float] = lambda: time.time(),
 ) -> NetSettings:
     """Return the settings of all connections, with the options' milliseconds as seconds.
 

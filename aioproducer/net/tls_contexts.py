@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import ssl
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.config.security_options import type_of
 from aioproducer.errors import ConfigError
-from aioproducer.guarded_log import GuardedLog
+from aioproducer.interfaces import USER_FAILURES, is_cancelled, is_coroutine_function
 from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12
 from aioproducer.net.threads import SlowCalls
 from aioproducer.net.tls import HandshakeTurns
-from aioproducer.user_functions import USER_FAILURES, is_cancelled, is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TlsContexts", "TlsSettings", "endpoint_context", "make_context"]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 

@@ -33,13 +33,13 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from aioproducer.config.secret import Secret
 from aioproducer.config.security_options import extension_fault, file_of
 from aioproducer.errors import ConfigError, TokenUnavailable
+from aioproducer.interfaces import USER_FAILURES, is_cancelled, is_coroutine_function
 from aioproducer.model import is_number
 from aioproducer.net.fetch import FetchFailed, fetch
 from aioproducer.net.threads import SlowCalls
 from aioproducer.net.tls_contexts import endpoint_context
 from aioproducer.sasl.oauthbearer import NAME
 from aioproducer.sasl.tokens import Token, jwt_claims
-from aioproducer.user_functions import USER_FAILURES, is_cancelled, is_coroutine_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable

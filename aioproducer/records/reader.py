@@ -13,9 +13,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.counting import counted
 from aioproducer.errors import ProtocolError, UsageError
-from aioproducer.model import Compression, TimestampType
+from aioproducer.model import Compression, TimestampType, counted
 from aioproducer.records.compression import decompress
 from aioproducer.records.record_batch import TRANSACTIONAL, crc32c
 

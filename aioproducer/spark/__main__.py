@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config import ProducerConfig
 from aioproducer.config.secret import read_properties
-from aioproducer.counting import counted
 from aioproducer.errors import ConfigError, KafkaError
+from aioproducer.model import counted
 
 from .resolving import Action, Finding, Resolution, resolve
 from .sink_options import TOPIC

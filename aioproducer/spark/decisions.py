@@ -21,8 +21,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioproducer.counting import counted
 from aioproducer.errors import KafkaError
+from aioproducer.model import counted
 
 from .ledger import Decision, Entry
 

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from aioproducer.build import VERSION
 from aioproducer.errors import BrokerError
-from aioproducer.interceptors import Interceptor
+from aioproducer.interfaces import Interceptor
 
 if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -31,7 +32,6 @@ from aioproducer.testing.security.cluster_security import ClusterSecurity
 from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.testing.topics import Topics
 from aioproducer.testing.transactions import Transactions
-from aioproducer.wall_clock import wall_time
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES
 
 __all__ = ["FakeCluster", "Isolation", "Request", "Violation"]
@@ -80,7 +80,7 @@ class FakeCluster(Trouble):
         verify_records: bool = False,
         transaction_version: int = 2,
         security: ListenerSecurity = _PLAINTEXT,
-        wall_clock: Callable[[], float] = wall_time,
+        wall_clock: Callable[[], float] = lambda: time.time(),
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least 1 broker, not {brokers}")

@@ -17,7 +17,7 @@ from tests.simulation.history import Fate, number_of, value_of
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from aioproducer.failed_record import FailedRecord
+    from aioproducer.model import FailedRecord
     from aioproducer.records.reader import RecordBatch
     from tests.simulation.history import HandedOut, History, Sent, Transaction
 

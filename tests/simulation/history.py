@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioproducer.errors import DeliveryError
-    from aioproducer.failed_record import FailedRecord
+    from aioproducer.model import FailedRecord
 
 __all__ = ["End", "Event", "Fate", "HandedOut", "History", "Sent", "Transaction", "number_of", "value_of"]
 

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.counting import counted
+from aioproducer.model import counted
 from tests.simulation.breaker import FICKLE
 from tests.simulation.faults import FAULTS, SECURITY_FAULTS, TOKEN_FAULTS, Fault
 from tests.simulation.network import Weather

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.errors import Persisted
-from aioproducer.failed_record import FailedRecord
+from aioproducer.model import FailedRecord
 from aioproducer.records.reader import ControlType, Record, end_marker
 from tests.simulation.checker import Logged, Promise, check, read_log
 from tests.simulation.history import End, Fate, HandedOut, History, Sent, Transaction, number_of, value_of

@@ -34,9 +34,8 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
 from urllib.parse import parse_qsl, unquote_plus
 
-from aioproducer.counting import counted
+from aioproducer.model import counted
 from aioproducer.testing.security.listener import ServerCertificate
-from aioproducer.wall_clock import wall_time
 
 __all__ = ["TokenFault", "TokenRequest", "TokenServer"]
 
@@ -124,7 +123,7 @@ class TokenServer:
         lifetime: float = 300.0,
         tls: ServerCertificate | None = None,
         assertion_key: bytes | None = None,
-        clock: Callable[[], float] = wall_time,
+        clock: Callable[[], float] = lambda: time.time(),
     ) -> None:
         self._tls = None if tls is None else _server_context(tls)
         self._issuer = _Issuer(dict(clients or {}), {"iss": issuer, "aud": audience}, lifetime, assertion_key, clock)

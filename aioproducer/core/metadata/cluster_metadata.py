@@ -13,18 +13,18 @@
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import BrokerError, broker_error
-from aioproducer.guarded_log import GuardedLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 NO_ID: Final = bytes(16)
 # Pairs of leader and epoch that share one object. Thousands of topics have few distinct pairs.
 _VIEWS: Final = 4096

@@ -18,10 +18,10 @@ from aioproducer.engine.delivery._delivery cimport Delivery, delivery_of
 from aioproducer.engine.delivery._records_builder cimport MemoryRecordsBuilder, encoded_headers
 
 from aioproducer import serializers
-from aioproducer.encoding import BYTES
+from aioproducer.serializers import BYTES
 from aioproducer.engine.append import fast_path as twin
-from aioproducer.record_validation import header_pairs
-from aioproducer.user_functions import USER_FAILURES
+from aioproducer.core.record_validation import header_pairs
+from aioproducer.interfaces import USER_FAILURES
 
 __all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "Steps", "here", "murmur2"]
 

@@ -10,18 +10,17 @@ from asyncio import get_running_loop
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.encoding import BYTES
-from aioproducer.serializers import OF_VALUE, failure, finish
-from aioproducer.user_functions import USER_FAILURES
+from aioproducer.interfaces import USER_FAILURES
+from aioproducer.serializers import BYTES, OF_VALUE, failure, finish
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.core.partition_queues import TopicRouting
-    from aioproducer.encoding import Encoding
     from aioproducer.engine.delivery.delivery import Delivery
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.model import Headers
+    from aioproducer.serializers import Encoding
 
 __all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "here"]
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import partitioners
-from aioproducer.encoding import BYTES
 from aioproducer.engine.append.fast_path import Begun
 from aioproducer.engine.chosen_build import SLICE_RECORDS, FastPath, here
 from aioproducer.model import ProducerRecord
+from aioproducer.serializers import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.core.partition_queues import TopicRouting
-    from aioproducer.encoding import Encoding
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.chosen_build import Delivery
     from aioproducer.model import Headers
+    from aioproducer.serializers import Encoding
 
 __all__ = ["HookedFastPath"]
 

@@ -8,31 +8,30 @@ user's delivery. A failure that the user has not looked at stays unhandled.
 from __future__ import annotations
 
 import asyncio
+import logging
 import traceback
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproducer.core.record_validation import header_pairs
 from aioproducer.engine.chosen_build import Delivery, make_delivery
 from aioproducer.errors import UsageError
-from aioproducer.guarded_log import GuardedLog
-from aioproducer.interceptors import METHODS
+from aioproducer.interfaces import METHODS, USER_FAILURES
 from aioproducer.model import ProducerRecord, exact_int
-from aioproducer.record_validation import header_pairs
-from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioproducer.encoding import Encoding
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.metrics.registry import Metrics
     from aioproducer.model import Headers
+    from aioproducer.serializers import Encoding
 
 __all__ = ["ProducerInterceptors"]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 _NO_PARTITION: Final = -1
 
 

@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import SerializationError
-from aioproducer.user_functions import is_cancelled
+from aioproducer.interfaces import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.encoding import Encoding
     from aioproducer.engine.context import EngineContext
+    from aioproducer.serializers import Encoding
 
 __all__ = ["Preparations"]
 

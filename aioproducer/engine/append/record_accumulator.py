@@ -10,22 +10,22 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from aioproducer.encoding import BYTES
+from aioproducer.core.record_validation import Unencoded, check_topic
 from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_SERIALIZER, FOR_TOPIC, PendingSend
 from aioproducer.errors import RecordTooLarge
-from aioproducer.record_validation import Unencoded, check_topic
 from aioproducer.records.record_batch import OVERHEAD
+from aioproducer.serializers import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.encoding import Encoding
+    from aioproducer.core.record_validation import RecordValidation
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.column_window import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
-    from aioproducer.record_validation import RecordValidation
+    from aioproducer.serializers import Encoding
 
 __all__ = ["RecordAccumulator"]
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.key_grouping import MOST_ROWS
+from aioproducer.core.record_validation import check_columns, check_partition, check_topic
 from aioproducer.engine.append.column_window import ColumnWindow
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.errors import MetadataTimeout, RecordTooLarge
-from aioproducer.record_validation import check_columns, check_partition, check_topic
 from aioproducer.records.arrow import Table, check_serializers
 from aioproducer.records.columns import BadRow, compiled, known, measure
 from aioproducer.records.record_batch import OVERHEAD

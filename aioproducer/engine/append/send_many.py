@@ -15,11 +15,11 @@ from operator import itemgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer.core.record_validation import check_records
 from aioproducer.engine.chosen_build import measured
 from aioproducer.engine.delivery.deliveries import Deliveries
+from aioproducer.interfaces import USER_FAILURES
 from aioproducer.model import Record
-from aioproducer.record_validation import check_records
-from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -10,7 +10,7 @@ from aioproducer.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.encoding import Encoding
+    from aioproducer.core.record_validation import RecordValidation
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.column_window import ColumnWindow
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
-    from aioproducer.record_validation import RecordValidation
+    from aioproducer.serializers import Encoding
 
 __all__ = ["TransactionalRecordAccumulator"]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import inspect
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
@@ -21,12 +22,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
-from aioproducer.counting import counted
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
-from aioproducer.guarded_log import GuardedLog
-from aioproducer.model import CircuitEvent, CircuitState, TopicPartition, exact_int
-from aioproducer.user_functions import USER_FAILURES
+from aioproducer.interfaces import USER_FAILURES
+from aioproducer.model import CircuitEvent, CircuitState, TopicPartition, counted, exact_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["ProducerCircuitBreakManager"]
 
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 _PREFIX: Final = "circuit_breaker_"
 # Seconds until the breaker is asked again about a batch that it holds back.
 _HELD: Final = 0.1

@@ -15,11 +15,10 @@ from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import Any, Final, Never, TypeAlias, TypeVar, overload
 
-from aioproducer.counting import counted
 from aioproducer.engine.chosen_build import REASON, Delivery, ProduceRequestResult, make_delivery
 from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.errors import DeliveryError, UsageError
-from aioproducer.model import FlushSummary, RecordMetadata
+from aioproducer.model import FlushSummary, RecordMetadata, counted
 
 __all__ = ["Deliveries", "Run"]
 

@@ -7,6 +7,7 @@ payload: deliveries that the application keeps hold only this.
 
 from __future__ import annotations
 
+import time
 from array import array
 from asyncio import CancelledError, InvalidStateError
 from functools import lru_cache
@@ -19,7 +20,6 @@ from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.engine.tasks.callbacks import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.varints import NO_DELTA, unvarint, varint
-from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -74,7 +74,10 @@ class DeliveryContext:
     __slots__ = ("_cancelled", "_is_calling_back", "_wall_clock", "context", "loop", "on_unseen", "watch")
 
     def __init__(
-        self, loop: AbstractEventLoop, on_unseen: Callable[[DeliveryError, int], None], wall_clock: Callable[[], float] = wall_time
+        self,
+        loop: AbstractEventLoop,
+        on_unseen: Callable[[DeliveryError, int], None],
+        wall_clock: Callable[[], float] = lambda: time.time(),
     ) -> None:
         self.loop: AbstractEventLoop = loop
         self.on_unseen: Callable[[DeliveryError, int], None] = on_unseen

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.counting import counted
 from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.errors import TransactionError, UsageError
-from aioproducer.guarded_log import GuardedLog
+from aioproducer.model import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UnhandledFailures"]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 # Seconds in which each kind of failure is logged once.
 _WARN_EVERY: Final = 10.0
 # The most kinds that are logged in that time: if a broker is gone, thousands of topics fail at once.

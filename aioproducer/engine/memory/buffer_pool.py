@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.engine.memory.partition_wait_queues import PartitionWaitQueues
 from aioproducer.engine.memory.wait_queue import WaitQueue
-from aioproducer.record_validation import BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable

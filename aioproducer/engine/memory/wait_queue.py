@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
-    from aioproducer.record_validation import Unencoded
+    from aioproducer.core.record_validation import Unencoded
 
 __all__ = [
     "FOR_CANCELLATION",

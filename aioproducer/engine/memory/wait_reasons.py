@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.counting import counted
 from aioproducer.engine.memory.wait_queue import (
     FOR_FULL_PARTITION,
     FOR_LOOP_BUDGET,
@@ -17,6 +16,7 @@ from aioproducer.engine.memory.wait_queue import (
     FOR_TOPIC,
 )
 from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavailable, ProducerClosed, WouldBlock
+from aioproducer.model import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

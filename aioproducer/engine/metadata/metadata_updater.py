@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections import deque
 from functools import partial
@@ -25,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.core.metadata.metadata_schedule import Question, shrink
 from aioproducer.core.topic_updates import forget
 from aioproducer.errors import AuthenticationFailed, BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
-from aioproducer.guarded_log import GuardedLog
 from aioproducer.net.broker_node import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -98,7 +98,7 @@ class BootstrapFailures:
         return told if told.startswith(node.where) else f"{node.where}: {told}"
 
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 # Seconds of decoding and applying in one event-loop iteration.
 _SLICE: Final = 0.001
 # Bytes: a smaller answer is decoded at once.

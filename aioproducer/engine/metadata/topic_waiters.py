@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, TopicExpiry
     from aioproducer.core.partition_queues import PartitionQueues, TopicRouting
-    from aioproducer.encoding import Encoding
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.loop_budget import DrainSchedule
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.errors import KafkaError
+    from aioproducer.serializers import Encoding
 
 __all__ = ["TopicWaiters"]
 

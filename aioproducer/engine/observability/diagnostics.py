@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.core.drain_policy import Linger
 from aioproducer.core.producer_batch import State
 from aioproducer.core.sequence_numbers import NO_IDENTITY, WINDOW
-from aioproducer.counting import counted
-from aioproducer.guarded_log import GuardedLog
+from aioproducer.model import counted
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EVENTS", "Events", "LONG", "SlowCallbacks", "backlog", "story", "waiting_notice", "waits_for"]
 
-_events = GuardedLog("aioproducer.events")
-_log = GuardedLog("aioproducer")
+_events = logging.getLogger("aioproducer.events")
+_log = logging.getLogger("aioproducer")
 
 
 class _Event(NamedTuple):

@@ -8,21 +8,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from aioproducer.counting import counted
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.engine.sender.older_formats import records_of
 from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.errors import TransactionError, UsageError
-from aioproducer.failed_record import FailedRecord
-from aioproducer.guarded_log import GuardedLog
+from aioproducer.interfaces import USER_FAILURES
+from aioproducer.model import FailedRecord, counted
 from aioproducer.records.message_set import NO_TIMESTAMP
-from aioproducer.user_functions import USER_FAILURES
 
 if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FailedBatches"]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 # Seconds in which each kind of exception that the user's function raises is logged once: a full disk fails thousands of calls.
 _LOG_EVERY: Final = 10.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.counting import counted
+from aioproducer.model import counted
 from aioproducer.records.compression import decompress
 
 if TYPE_CHECKING:

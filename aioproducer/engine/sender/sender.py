@@ -12,6 +12,7 @@ The rules and the encoding (`produce_exchange`) are in `core`. The Sender connec
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -20,14 +21,12 @@ from aioproducer.core.drain_policy import DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.produce_exchange import PartitionResponse
 from aioproducer.core.producer_batch import NEXT, Event
-from aioproducer.counting import counted
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
 from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
 from aioproducer.errors import ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
-from aioproducer.guarded_log import GuardedLog
-from aioproducer.model import Acks, Compression
+from aioproducer.model import Acks, Compression, counted
 from aioproducer.net.connection import Answer
 from aioproducer.records.record_batch import header
 from aioproducer.wire.api import ApiKey
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sender"]
 
-_log = GuardedLog(__name__)
+_log = logging.getLogger(__name__)
 # Python 3.11 looks enum members up slowly.
 _SEND, _PRODUCE = Event.SEND, ApiKey.PRODUCE
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import itertools
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import broker_error
@@ -19,7 +20,6 @@ from aioproducer.testing.security.listener import SIMPLE_SERVERS, WITH_TOKENS
 from aioproducer.testing.security.mechanisms import Refusal, ScramServer
 from aioproducer.testing.security.oauthbearer import ListenerTokens, OAuthBearerServer
 from aioproducer.testing.security.tls import server_context
-from aioproducer.wall_clock import wall_time
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class BrokerSecurity:
         listener: ListenerSecurity,
         accounts: Accounts,
         nonces: Iterator[int] | None = None,
-        wall_clock: Callable[[], float] = wall_time,
+        wall_clock: Callable[[], float] = lambda: time.time(),
     ) -> None:
         self.listener = listener
         self.accounts = accounts

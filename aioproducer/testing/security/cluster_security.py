@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from aioproducer.testing.security.accounts import Accounts
 from aioproducer.testing.security.authenticator import BrokerSecurity
 from aioproducer.testing.security.tls import new_tls
-from aioproducer.wall_clock import wall_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +53,11 @@ class ClusterSecurity:
     """
 
     def __init__(
-        self, listener: ListenerSecurity, brokers: Mapping[int, FakeBroker], journal: Journal, wall_clock: Callable[[], float] = wall_time
+        self,
+        listener: ListenerSecurity,
+        brokers: Mapping[int, FakeBroker],
+        journal: Journal,
+        wall_clock: Callable[[], float] = lambda: time.time(),
     ) -> None:
         self.dials: list[Dial] = journal.dials
         self.authentications: list[Authentication] = journal.authentications

@@ -12,6 +12,7 @@ from aioproducer.config import ProducerConfig
 from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.core.producer_batch import NEXT, Event
+from aioproducer.core.record_validation import RecordValidation
 from aioproducer.core.topic_updates import install
 from aioproducer.engine import chosen_build
 from aioproducer.engine.append.appender import Appender
@@ -24,7 +25,6 @@ from aioproducer.engine.memory.partition_quota import PartitionQuota
 from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.engine.observability.metrics_recorder import SilentRecorder
 from aioproducer.metrics.registry import Metrics, Windows
-from aioproducer.record_validation import RecordValidation
 from aioproducer.records.compression import CompressionRatios
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from aioproducer.core.topic_routing import murmur2
-from aioproducer.encoding import Encodings
 from aioproducer.engine.chosen_build import SLICE_RECORDS, here
 from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.errors import PartitionUnavailable, UsageError
 from aioproducer.partitioners import RoundRobinPartitioner
+from aioproducer.serializers import Encodings
 from tests.engine.append.parts import NOW_MS, Parts
 
 BREAKER: dict[str, Any] = {"circuit_breaker_class": "failure_rate"}

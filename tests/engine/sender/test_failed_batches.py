@@ -13,7 +13,7 @@ import pytest
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.sender.failed_batches import FailedBatches
 from aioproducer.errors import DeliveryError, Persisted, TransactionAborted
-from aioproducer.failed_record import FailedRecord
+from aioproducer.model import FailedRecord
 from tests.engine.append.parts import Parts, engine_context
 
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="outside")

@@ -1050,14 +1050,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "interceptors-hear-of-a-handle",
-        "engine/append/interceptors.py",
+        "engine/append/interfaces.py",
         "        own = make_delivery(result, delivery.index)",
         "        own = delivery",
         ("tests/engine/append/test_interceptors.py",),
     ),
     Mutant(
         "interceptors-look-at-failures",
-        "engine/append/interceptors.py",
+        "engine/append/interfaces.py",
         "        result.looked_at = was_looked_at",
         "        del was_looked_at",
         ("tests/engine/append/test_interceptors.py",),

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from aioproducer.encoding import BYTES, Encoding, Encodings
 from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, UsageError
+from aioproducer.interfaces import USER_FAILURES
 from aioproducer.model import Record, exact_int, shown, timestamp_of
 from aioproducer.records.record_batch import NO_HEADERS, OVERHEAD, encode_headers, size_limit
-from aioproducer.serializers import as_bytes
-from aioproducer.user_functions import USER_FAILURES
+from aioproducer.serializers import BYTES, Encoding, Encodings, as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +31,7 @@ __all__ = [
     "check_topic",
     "header_pairs",
 ]
+
 
 # Bytes of a batch's objects in `buffer_memory`, beside its records.
 BATCH_OVERHEAD: Final = 1024
