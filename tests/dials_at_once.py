@@ -20,7 +20,7 @@ from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.net.dialer import TcpDialer
-from aioproducer.net.security import Security
+from aioproducer.net.settings import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.testing.certificates import CertificateAuthority
 

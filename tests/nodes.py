@@ -10,7 +10,7 @@ from jumping import now, settle
 from scripted import settings
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.net.broker_node import BrokerNode
+from aioproducer.net.cluster import BrokerNode
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message

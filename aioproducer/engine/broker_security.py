@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
     from aioproducer.net.connection import Connection
     from aioproducer.net.tokens import TokenKeeper
 

@@ -11,7 +11,7 @@ from aioproducer.model import Health
 if TYPE_CHECKING:
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.wiring import EngineParts
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
     from aioproducer.net.tokens import TokenKeeper
 
 __all__ = ["Gauges", "unready"]

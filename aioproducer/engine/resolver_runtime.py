@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
     from aioproducer.interfaces import Dialer, Resolver
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
 
 __all__ = ["ResolverRuntime"]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.metadata.cluster_metadata import Broker
     from aioproducer.interfaces import Stream
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
     from aioproducer.net.connection import Connection
     from aioproducer.net.tls import TlsFacts, TlsStream
     from aioproducer.net.tls_contexts import TlsContexts

@@ -11,31 +11,91 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
 from aioproducer.interfaces import USER_FAILURES
 from aioproducer.net.dialer import writer_of
-from aioproducer.net.held_requests import AUTHENTICATION
 from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
-from aioproducer.net.observer import NO_TRAFFIC
-from aioproducer.net.request_timer import RequestTimer
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.decoder import UNLIMITED
 from aioproducer.wire.frame import FrameReader, correlation_of, decode_response, encode_request
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.interfaces import Buffer, Stream
-    from aioproducer.net.held_requests import HeldRequests
+    from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
     from aioproducer.net.observer import Traffic
-    from aioproducer.sasl.session import Session
+    from aioproducer.sasl.handshake import Session
 
-__all__ = ["Answer", "Connection"]
+__all__ = ["Answer", "Connection", "RequestTimer"]
+
+
+# The requests that are sent meanwhile.
+_AUTHENTICATION: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
+
+
+class RequestTimer:
+    """Watches the deadlines of the requests in flight with one timer, which stays armed when the request it was armed for is answered.
+
+    Args:
+        on_timeout: called with a request that passed its deadline. The timer is not armed again by then.
+
+    Attributes:
+        armed_for: the deadline that the timer is armed for. `arm` is called for a request with an earlier one.
+    """
+
+    __slots__ = ("_loop", "_on_timeout", "_requests", "_timer", "armed_for")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, requests: InFlightRequests, on_timeout: Callable[[InFlightRequest], None]) -> None:
+        self._loop = loop
+        self._requests = requests
+        self._on_timeout = on_timeout
+        self._timer: asyncio.Handle | None = None
+        self.armed_for: float = math.inf
+
+    def cancel(self) -> None:
+        """Cancel the timer, because the connection is lost."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def arm(self, deadline: float) -> None:
+        """Arm the timer for `deadline`, which is earlier than the one that it is armed for."""
+        self.cancel()
+        self.armed_for = deadline
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        # No other timer is armed until `_judge` has run.
+        self.armed_for = -math.inf
+        self._timer = self._loop.call_soon(self._on_next_iteration, self._loop.time())
+
+    def _on_next_iteration(self, now: float) -> None:
+        self._timer = self._loop.call_soon(self._judge, now)
+
+    def _judge(self, now: float) -> None:
+        """Report a request that passed its deadline by `now`, the time at which the timer fired.
+
+        `_judge` runs two event-loop iterations after the timer. A callback that blocks the loop past a deadline delays the answer too, and
+        in these iterations the loop reads the socket.
+        """
+        self._timer = None
+        self.armed_for = math.inf
+        if not self._requests:
+            return
+        first = self._requests.first_to_expire
+        if first.deadline > now:
+            self.arm(first.deadline)
+        else:
+            self._on_timeout(first)
+
 
 # Kafka reserves the last eight correlation ids for SASL (NET-12).
 _CORRELATION_LIMIT = 2**31 - 8
@@ -76,7 +136,7 @@ class Connection:
         on_writable: called when a full write buffer can take bytes again.
         max_in_flight: number of slots for produce requests.
         max_idle: seconds without a request after which the connection is closed; 0: never (`connections_max_idle_ms`).
-        traffic: counts the requests and answers.
+        traffic: counts the requests and answers; None: nobody does.
 
     Attributes:
         in_flight_requests: the unanswered requests and the slots.
@@ -89,7 +149,8 @@ class Connection:
         host: the broker's name, by which it proves its identity in TLS and Kerberos.
         user: the principal that SASL authenticated, as far as the mechanism knows it; empty: not authenticated yet.
         slow_step: what the authentication does in a thread, or did when it was given up; empty: nothing.
-        held: holds the requests while the connection is authenticated; None: requests are sent.
+        held: the requests that wait while the connection is authenticated, as a broker takes no other request then (KIP-368): what sends each
+            one, and what takes the error that ends the connection before; None: requests are sent.
         cause: the error that ended the connection; None: it has not ended.
         is_closed_here: True if `close` ended the connection.
         used_at: the loop's time of the latest request or answer.
@@ -106,7 +167,7 @@ class Connection:
         *,
         max_in_flight: int,
         max_idle: float = 0.0,
-        traffic: Traffic = NO_TRAFFIC,
+        traffic: Traffic | None = None,
     ) -> None:
         self.where = where
         self._traffic = traffic
@@ -118,7 +179,8 @@ class Connection:
         self.host = ""
         self.user = ""
         self.slow_step = ""
-        self.held: HeldRequests | None = None
+        self.held: list[tuple[Callable[[], None], Callable[[Any], None]]] | None = None
+        self._used_before = 0.0
         self.muted_until: float = 0.0
         self.is_paused: bool = False
         self.is_lost: bool = False
@@ -197,7 +259,7 @@ class Connection:
                     self._call(self._unanswered[0], cause)
                     del self._unanswered[0]
                 held, self.held = self.held, None
-                for on_end in () if held is None else held.drop():
+                for _, on_end in held or ():
                     self._call(on_end, cause)
                 self._on_lost(self)
             except BaseException:
@@ -223,7 +285,7 @@ class Connection:
     @property
     def in_flight(self) -> int:
         """Return the number of unanswered requests, with those that are held."""
-        return len(self.in_flight_requests) + (0 if self.held is None else len(self.held))
+        return len(self.in_flight_requests) + len(self.held or ())
 
     @property
     def is_usable(self) -> bool:
@@ -271,8 +333,8 @@ class Connection:
         if self.cause is not None:
             self._loop.call_soon(self._call, on_answer, self.cause)
             return
-        if self.held is not None and key not in AUTHENTICATION:
-            self.held.add(partial(self.send, key, version, body, on_answer, timeout), on_answer)
+        if self.held is not None and key not in _AUTHENTICATION:
+            self.held.append((partial(self.send, key, version, body, on_answer, timeout), on_answer))
             return
         try:
             self._put(key, version, body)
@@ -296,7 +358,7 @@ class Connection:
             self._loop.call_soon(self._call, on_written, self.cause)
             return
         if self.held is not None:
-            self.held.add(partial(self.send_unanswered, key, version, body, on_written), on_written)
+            self.held.append((partial(self.send_unanswered, key, version, body, on_written), on_written))
             return
         try:
             self._put(key, version, body)
@@ -329,6 +391,21 @@ class Connection:
 
         self.send(key, version, codec(f"{NAMES[key]}.request", version).encode(message), on_answer, timeout)
         return await future
+
+    def hold(self) -> None:
+        """Hold back all requests but those of an authentication, until `release`."""
+        self._used_before = self.used_at
+        self.held = []
+
+    def release(self) -> None:
+        """Let requests pass, and send those that wait, in the order of their calls.
+
+        The authentication is no use of the connection: an idle connection stays as idle as before.
+        """
+        held, self.held = self.held or (), None
+        self.used_at = self._used_before
+        for send, _ in held:
+            send()
 
     def abort(self, cause: TransportError) -> None:
         """End the connection now. The pending requests fail with `cause`, or with an earlier cause if there is one."""
@@ -385,10 +462,8 @@ class Connection:
         # A drain that calls this has to continue.
         except USER_FAILURES as error:
             _end_by_stream(self, self._loop, "writelines", error)
-        size = 0
-        for buffer in request:
-            size += len(buffer)
-        self._traffic.sent(self.used_at, size)
+        if self._traffic is not None:
+            self._traffic.sent(self.used_at, sum(map(len, request)))
 
     def _on_frame(self, frame: bytes) -> None:
         if self.cause is not None:
@@ -402,7 +477,8 @@ class Connection:
             raise ProtocolError(f"{self.where} answered request {correlation_id}, but {request.correlation_id} is the oldest")
         self.close_hint = ""
         self.used_at = self._loop.time()
-        self._traffic.answered(self.used_at, len(frame))
+        if self._traffic is not None:
+            self._traffic.answered(self.used_at, len(frame))
         answer = _new_tuple(Answer, (request.key, request.version, frame, offset, self.used_at))
         try:
             requests.popleft()

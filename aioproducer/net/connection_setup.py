@@ -22,7 +22,7 @@ from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError,
 from aioproducer.interfaces import USER_FAILURES, is_cancelled
 from aioproducer.net.connection import Connection
 from aioproducer.net.tls import TlsStream, server_name
-from aioproducer.net.tls_errors import after_handshake, in_handshake, no_name
+from aioproducer.net.tls_contexts import after_handshake, in_handshake, no_name
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproducer.wire.frame import FRAME_LIMIT
 from aioproducer.wire.schema import message

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from aioproducer.config.security_options import is_loopback
-from aioproducer.net.tls_errors import refusal
+from aioproducer.net.tls_contexts import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,7 +3,7 @@
 1. Tickets come from the ticket cache (KRB5CCNAME, or the default of krb5.conf), or by a keytab into a cache in memory; the library gets
    new ones from a keytab by itself.
 2. Each connection has a context and credentials of its own, so that a new ticket is used from the next connection or renewal on.
-3. All calls block, for files or a KDC, and are made in daemon threads. The package is imported by the first of them.
+3. All calls block, for files or a KDC, and are made in threads. The package is imported by the first of them.
 4. A fault that may pass is `TokenUnavailable`: no ticket, one that expired, no KDC, clocks that differ. What the KDC says of the client or
    the service is `CredentialsRefused`: attempts go on slowly, so that no account is locked.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import itertools
 import os
 import sys
 from functools import partial
@@ -109,7 +108,6 @@ class Kerberos:
         if sys.modules.get(_PACKAGE) is None and importlib.util.find_spec(_PACKAGE) is None:
             raise ConfigError(_MISSING)
         self._settings = settings
-        self._numbers = itertools.count(1)
 
     @property
     def user(self) -> str:
@@ -119,7 +117,7 @@ class Kerberos:
     def mechanism(self, host: str) -> Gssapi:
         """Return the mechanism of one authentication. `host` is the broker's name, as it would stand in its certificate."""
         service = f"{self._settings.service_name}@{self._settings.domain_name or host}"
-        return Gssapi(service, self.user, next(self._numbers), partial(self._open, service))
+        return Gssapi(service, self.user, partial(self._open, service))
 
     def _open(self, service: str) -> _Context:
         """Return a new context. The call reads files, and may ask a KDC or the DNS."""

@@ -69,19 +69,12 @@ class MskTokens:
         Raises:
             TokenUnavailable: AWS gives no credentials. The text has the class of the error and a code of AWS, nothing else of it.
         """
-        found = self._signed()
-        # raised here, the error has no frame with credentials or a token among its locals, and no other error as its context
-        if isinstance(found, str):
-            raise TokenUnavailable(f"{self.name}: {found}", "token", AWS_MSK_IAM)
-        return found
-
-    def _signed(self) -> Token | str:
-        """Return a token, or why there is none."""
         try:
             text, ends_ms = self._sign()
             return Token(Secret(text), ends_ms / 1000, "")
+        # its text may hold a credential
         except Exception as error:
-            return _meaning(error)
+            raise TokenUnavailable(f"{self.name}: {_meaning(error)}", "token", AWS_MSK_IAM) from None
 
     def _sign(self) -> tuple[str, int]:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import TransportError
     from aioproducer.net.tls import TlsFacts
 
-__all__ = ["NO_TRAFFIC", "UNSEEN", "Observer", "Traffic"]
+__all__ = ["UNSEEN", "Observer", "Traffic"]
 
 
 class Traffic:
@@ -27,9 +27,8 @@ class Traffic:
 class Observer:
     """Is notified of the events of connections. This class ignores them."""
 
-    def traffic(self, node_id: int) -> Traffic:
-        """Return the `Traffic` for the requests of that broker."""
-        return NO_TRAFFIC
+    def traffic(self, node_id: int) -> Traffic | None:
+        """Return what counts the requests of that broker; None: nothing does."""
 
     def connected(self, broker: Broker, label: str) -> None:
         """Record that a connection is ready; `label` is "produce" or "control"."""
@@ -79,5 +78,4 @@ class Observer:
         """Record that a broker left the cluster, or has another address."""
 
 
-NO_TRAFFIC: Final = Traffic()
 UNSEEN: Final = Observer()

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, ConnectionLost, CredentialsRefused
-from aioproducer.net.held_requests import HeldRequests
 from aioproducer.net.threads import SlowCalls
-from aioproducer.sasl.handshake import handshake
+from aioproducer.sasl.handshake import Session, handshake
 from aioproducer.sasl.plain import Plain
 from aioproducer.sasl.scram import SCRAM_HASHES, Scram
-from aioproducer.sasl.session import Session
 from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep
 
 if TYPE_CHECKING:
@@ -101,15 +99,14 @@ class SaslLogin:
         began_at = asyncio.get_running_loop().time()
         mechanism = self._for_host(connection.host)
         steps = handshake(mechanism, connection.versions)
-        held: HeldRequests | None = None
         token: Token | None = None
         result: Any = None
         try:
             while True:
                 step = steps.send(result)
                 left = max(began_at, connection.muted_until) + timeout - asyncio.get_running_loop().time()
-                if held is None and isinstance(step, AskBroker):
-                    held = HeldRequests(connection)
+                if connection.held is None and isinstance(step, AskBroker):
+                    connection.hold()
                 result = await self._result(step, connection, left)
                 if isinstance(step, TokenStep):
                     token = result
@@ -122,8 +119,7 @@ class SaslLogin:
             self._tokens.accepted(token, seconds)
         connection.user = mechanism.user
         connection.session = Session(began_at, asyncio.get_running_loop().time(), seconds)
-        if held is not None:
-            held.release()
+        connection.release()
         return seconds
 
     def _on_refused(self, token: Token | None, error: CredentialsRefused) -> None:

@@ -3,20 +3,115 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.produce_attempt import Backoff
+from aioproducer.net.broker_connection import LoginBackoff
+from aioproducer.net.kerberos import Kerberos, KerberosSettings
+from aioproducer.net.msk import msk_tokens
 from aioproducer.net.observer import UNSEEN
+from aioproducer.net.sasl_login import SaslLogin
+from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
+from aioproducer.net.tokens import KeeperSettings, TokenKeeper, endpoint_source, endpoint_timeout, source_of
+from aioproducer.sasl.oauthbearer import NAME, OAuthBearer
+from aioproducer.sasl.tokens import RefreshPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
+    from aioproducer.errors import TokenUnavailable
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.net.observer import Observer
-    from aioproducer.net.security import Security
+    from aioproducer.sasl.tokens import AsyncTokenSource, TokenSource
 
-__all__ = ["NetSettings", "net_settings"]
+__all__ = ["NetSettings", "Security", "net_settings", "security_of"]
+
+
+# Seconds that one fetch of a token may take from other sources than an endpoint.
+_FETCH_TIMEOUT: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Holds the security of all connections of a producer.
+
+    Attributes:
+        tls: gives the context of each TLS connection; None: connections are not encrypted.
+        sasl: authenticates each connection; None: connections are not authenticated by SASL.
+        tokens: keeps the token of OAUTHBEARER; None: the mechanism has none. Its owner runs it.
+        backoff: spaces the attempts while the credentials are refused.
+    """
+
+    tls: TlsContexts | None = None
+    sasl: SaslLogin | None = None
+    tokens: TokenKeeper | None = None
+    backoff: LoginBackoff = field(default_factory=LoginBackoff)
+
+    @property
+    def absence(self) -> TokenUnavailable | None:
+        """Return why there is no valid token; None: there is one, or none is needed."""
+        return None if self.tokens is None else self.tokens.absence
+
+
+def security_of(
+    config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float] = lambda: time.time()
+) -> Security | None:
+    """Return the security that a producer's options ask for; None: PLAINTEXT.
+
+    Args:
+        config: the options.
+        chance: returns a random number in [0, 1).
+        wall_clock: returns the seconds since 1970.
+
+    Raises:
+        ConfigError: GSSAPI needs a package that is not installed.
+    """
+    tls = sasl = tokens = None
+    if config.security_protocol in {"SSL", "SASL_SSL"}:
+        options: dict[str, Any] = {name: getattr(config, name) for name in TlsSettings._fields}
+        tls = TlsContexts(TlsSettings(**options))
+    if config.security_protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
+        if config.sasl_mechanism in {NAME, AWS_MSK_IAM}:
+            bearer = OAuthBearer(cast("tuple[tuple[str, str], ...]", config.sasl_oauthbearer_extensions))
+            tokens = TokenKeeper(_token_source(config, wall_clock), bearer.check, _keeper_settings(config, chance, wall_clock))
+            sasl = SaslLogin(bearer, chance=chance, tokens=tokens)
+        elif config.sasl_mechanism == GSSAPI:
+            sasl = SaslLogin(GSSAPI, chance=chance, for_host=_kerberos(config).mechanism)
+        else:
+            user: Any = config.sasl_username
+            password: Any = config.sasl_password
+            sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, chance=chance)
+    return None if tls is None and sasl is None else Security(tls, sasl, tokens)
+
+
+def _kerberos(config: ProducerConfig) -> Kerberos:
+    """Return what makes the mechanism of each connection."""
+    return Kerberos(KerberosSettings(*(getattr(config, f"sasl_kerberos_{name}") for name in KerberosSettings._fields)))
+
+
+def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> TokenSource | AsyncTokenSource:
+    """Return the source of the tokens that the options name."""
+    if config.sasl_mechanism == AWS_MSK_IAM:
+        return msk_tokens(config)
+    if config.sasl_oauthbearer_token_endpoint_url is not None:
+        return endpoint_source(config, wall_clock)
+    return source_of(config.sasl_oauthbearer_token)
+
+
+def _keeper_settings(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float]) -> KeeperSettings:
+    """Return when tokens are fetched."""
+    policy = RefreshPolicy(
+        config.sasl_login_refresh_window_factor,
+        config.sasl_login_refresh_window_jitter,
+        config.sasl_login_refresh_min_period_seconds,
+        config.sasl_login_refresh_buffer_seconds,
+    )
+    backoff = Backoff(config.sasl_login_retry_backoff_ms / 1000, config.sasl_login_retry_backoff_max_ms / 1000)
+    timeout = _FETCH_TIMEOUT if config.sasl_oauthbearer_token_endpoint_url is None else endpoint_timeout(config)
+    return KeeperSettings(policy, backoff, timeout, wall_clock, chance)
 
 
 class NetSettings(NamedTuple):
@@ -80,14 +175,5 @@ def net_settings(
         max_idle=max(config.connections_max_idle_ms, 0) / 1000,
         canonical_bootstrap=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         rebootstraps=config.metadata_recovery_strategy == "rebootstrap",
-        security=_security(config, chance, wall_clock),
+        security=security_of(config, chance, wall_clock),
     )
-
-
-def _security(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float]) -> Security | None:
-    if config.security_protocol == "PLAINTEXT":
-        return None
-    # PLAINTEXT loads nothing of TLS and SASL
-    from aioproducer.net.security import security_of
-
-    return security_of(config, chance, wall_clock)

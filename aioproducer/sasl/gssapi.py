@@ -4,18 +4,16 @@
 2. Then the broker offers security layers, in a wrapped message of four bytes. Kafka has none of them: the client chooses "no layer" with a
    largest message of 0, as Java's does.
 3. The client names no authorization identity: it acts as the principal of its ticket.
-4. Each exchange has a context of its own, so no slow step is shared: their names have the numbers of the exchange and of the step.
+4. Each exchange has a context of its own.
 """
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer.errors import BrokerNotTrusted, printable
-from aioproducer.sasl.secret_bytes import SecretBytes
-from aioproducer.sasl.steps import SlowStep
+from aioproducer.sasl.steps import SecretBytes, SlowStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,15 +57,14 @@ class Gssapi:
     Args:
         service: names the broker's service in texts, such as "kafka@broker-1".
         user: names the client in error texts until its context does.
-        number: the first of the numbers in the names of slow steps. It differs from that of each other exchange.
         open_context: returns a new context. The call may block.
     """
 
     name = "GSSAPI"
 
-    def __init__(self, service: str, user: str, number: int, open_context: Callable[[], Context]) -> None:
+    def __init__(self, service: str, user: str, open_context: Callable[[], Context]) -> None:
         self.user: str = user
-        self._names = (f"get a Kerberos ticket for {service} (login {number}, step {step})" for step in itertools.count(1))
+        self._name = f"get a Kerberos ticket for {service}"
         self._open_context = open_context
 
     def exchange(self) -> Exchange:
@@ -78,21 +75,21 @@ class Gssapi:
             CredentialsRefused: the KDC refuses the client, or does not know the service.
             BrokerNotTrusted: the broker does not prove its identity, or demands a security layer, or goes on after the last message.
         """
-        context: Context = yield SlowStep(next(self._names), self._open_context)
+        context: Context = yield SlowStep(self._name, self._open_context)
         self.user = context.principal
-        token: SecretBytes = yield self._step(context, None)
+        token: bytes = yield self._step(context, None)
         while not context.complete:
             answer = yield token
             token = yield self._step(context, answer)
         offer = context.unwrap((yield token))
         if len(offer) != _OFFER_LENGTH or not offer[0] & _NO_LAYER:
             raise self._not_trusted(f"the broker offers no connection without a security layer: its offer is {offer[:16].hex() or 'empty'}")
-        rest: bytes = yield SecretBytes(context.wrap(_CHOICE))
+        rest: bytes = yield context.wrap(_CHOICE)
         if rest:
             raise self._not_trusted(f"the exchange is over, and the broker goes on with {printable(rest[:100].decode(errors='replace'))!r}")
 
     def _step(self, context: Context, token: bytes | None) -> SlowStep:
-        return SlowStep(next(self._names), partial(_taken, context, token))
+        return SlowStep(self._name, partial(_taken, context, token))
 
     def _not_trusted(self, reason: str) -> BrokerNotTrusted:
         return BrokerNotTrusted(f"{self.name}: {reason}", "sasl", self.name)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import AuthenticationFailed, CredentialsRefused, ProtocolError, broker_error, printable
 from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep
@@ -18,10 +18,9 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from aioproducer.sasl.secret_bytes import SecretBytes
     from aioproducer.sasl.steps import Exchange, Mechanism, Steps
 
-__all__ = ["MAX_SESSION", "handshake"]
+__all__ = ["MAX_SESSION", "Session", "handshake"]
 
 _UNSUPPORTED_MECHANISM: Final = 33
 _ILLEGAL_STATE: Final = 34
@@ -61,14 +60,14 @@ def handshake(mechanism: Mechanism, versions: Mapping[int, tuple[int, int]]) -> 
     answer = yield AskBroker(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, request)
     _check_handshake(answer, mechanism)
     while token is not None:
-        answer = yield AskBroker(ApiKey.SASL_AUTHENTICATE, version, message("SaslAuthenticate.request", auth_bytes=token.reveal()))
+        answer = yield AskBroker(ApiKey.SASL_AUTHENTICATE, version, message("SaslAuthenticate.request", auth_bytes=token))
         _check(answer, mechanism)
         token = yield from _sent(exchange, answer.auth_bytes)
     seconds: float = answer.session_lifetime_ms / 1000
     return max(0.0, min(seconds, MAX_SESSION))
 
 
-def _sent(exchange: Exchange, data: bytes | None) -> Generator[SlowStep | TokenStep, Any, SecretBytes | None]:
+def _sent(exchange: Exchange, data: bytes | None) -> Generator[SlowStep | TokenStep, Any, bytes | None]:
     """Send the broker's bytes to a mechanism. Returns the bytes that it answers; None: the exchange is over."""
     try:
         step = exchange.send(data)
@@ -105,3 +104,41 @@ def _check(answer: Any, mechanism: Mechanism) -> None:
 
 def _refused(reason: str, mechanism: Mechanism, code: int) -> CredentialsRefused:
     return CredentialsRefused(reason, "sasl", mechanism.name, code)
+
+
+# Decides when the session of an authenticated connection is renewed (KIP-368).
+
+
+# Kafka's share of a session, drawn for each renewal so that connections do not renew together (SaslClientAuthenticator).
+_EARLIEST: Final = 0.85
+_SPREAD: Final = 0.10
+# Seconds. A broker refuses a renewal within a second after it began the last authentication.
+_MIN_INTERVAL: Final = 1.05
+# A shorter session would end before it may be renewed: its connection is made anew when the broker ends it.
+_SHORTEST: Final = 1.2
+
+
+class Session(NamedTuple):
+    """Holds the session that an authentication began; times are seconds of one clock.
+
+    Attributes:
+        began_at: start of the authentication.
+        authenticated_at: its end.
+        seconds: lifetime of the session, which the broker counts from somewhere in between; 0: it does not end.
+    """
+
+    began_at: float
+    authenticated_at: float
+    seconds: float
+
+    @property
+    def ends_at(self) -> float | None:
+        """Return the time at which the broker may end the session, not later than it does; None: never."""
+        return self.began_at + self.seconds if self.seconds else None
+
+    def renew_at(self, chance: float) -> float | None:
+        """Return the time at which the renewal is due; None: the session is not renewed. `chance`: a random number in [0, 1)."""
+        if self.seconds < _SHORTEST:
+            return None
+        due = self.began_at + self.seconds * (_EARLIEST + _SPREAD * chance)
+        return max(due, self.authenticated_at + _MIN_INTERVAL)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config.security_options import extension_fault
 from aioproducer.errors import CredentialsRefused, TokenUnavailable, printable
-from aioproducer.sasl.secret_bytes import SecretBytes
 from aioproducer.sasl.steps import TokenStep
 
 if TYPE_CHECKING:
@@ -34,22 +33,24 @@ _MOST_BYTES: Final = 511 * 1024
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
-def first_message(token: Token, extensions: Iterable[tuple[str, str]]) -> SecretBytes:
+def first_message(token: Token, extensions: Iterable[tuple[str, str]]) -> bytes:
     """Return the client's message for a token, with its extensions; those of the token itself take precedence.
 
     Raises:
         TokenUnavailable: the token or an extension of it cannot be sent; the text quotes neither.
     """
-    pairs = tuple({**dict(extensions), **dict(token.extensions)}.items())
-    fault = extension_fault(token.extensions) or _fault(token, pairs)
+    pairs = {**dict(extensions), **dict(token.extensions)}
+    text = token.text.reveal()
+    more = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs.items())
+    message = f"n,,{_SEPARATOR}auth=Bearer {text}{_SEPARATOR}{more}{_SEPARATOR}".encode("utf-8", "surrogatepass")
+    fault = extension_fault(token.extensions) or _fault(text, len(message))
     if fault:
         raise TokenUnavailable(fault, "token", NAME)
-    return _message(token, pairs)
+    return message
 
 
-def _fault(token: Token, pairs: tuple[tuple[str, str], ...]) -> str:
-    """Return why a token cannot be sent; empty: it can. No frame of a raised error holds the token."""
-    text = token.text.reveal()
+def _fault(text: str, size: int) -> str:
+    """Return why a token cannot be sent; empty: it can."""
     if not text:
         return "the token is empty"
     if not text.isascii():
@@ -58,15 +59,7 @@ def _fault(token: Token, pairs: tuple[tuple[str, str], ...]) -> str:
         return "the token has a blank or a line break"
     if _TOKEN.fullmatch(text) is None:
         return "the token has characters that no bearer token has (RFC 6750)"
-    size = len(_message(token, pairs).reveal())
-    if size > _MOST_BYTES:
-        return f"the token and its extensions have {size} bytes; brokers take at most {_MOST_BYTES}"
-    return ""
-
-
-def _message(token: Token, pairs: tuple[tuple[str, str], ...]) -> SecretBytes:
-    more = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs)
-    return SecretBytes(f"n,,{_SEPARATOR}auth=Bearer {token.text.reveal()}{_SEPARATOR}{more}{_SEPARATOR}".encode("ascii"))
+    return f"the token and its extensions have {size} bytes; brokers take at most {_MOST_BYTES}" if size > _MOST_BYTES else ""
 
 
 class OAuthBearer:
@@ -104,7 +97,7 @@ class OAuthBearer:
         self.user = token.principal or _UNKNOWN
         told: bytes = yield first_message(token, self._extensions)
         if told:
-            yield SecretBytes(_SEPARATOR.encode())
+            yield _SEPARATOR.encode()
             raise CredentialsRefused(f"the broker refuses the token of user {self.user!r}: {_status(told)}", "sasl", NAME)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, printable
-from aioproducer.sasl.secret_bytes import SecretBytes
-from aioproducer.sasl.steps import read_secret
+from aioproducer.sasl.steps import SecretBytes, read_secret
 
 if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
@@ -38,9 +37,9 @@ class Plain:
         """
         username = yield from read_secret(self._username)
         password = yield from read_secret(self._password)
-        if b"\0" in username.reveal() or b"\0" in password.reveal():
+        if 0 in username + password:
             raise CredentialsRefused("the user name or the password has a NUL character, which PLAIN cannot send", "sasl", self.name)
-        challenge: bytes = yield SecretBytes(b"\0".join((b"", username.reveal(), password.reveal())))
+        challenge: bytes = yield SecretBytes(b"\0".join((b"", username, password)))
         if challenge:
             told = printable(challenge[:100].decode(errors="replace"))
             raise BrokerNotTrusted(f"PLAIN ends after one message, and the broker goes on with {told!r}", "sasl", self.name)

@@ -18,8 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, printable
-from aioproducer.sasl.secret_bytes import SecretBytes
-from aioproducer.sasl.steps import SlowStep, read_secret
+from aioproducer.sasl.steps import SecretBytes, SlowStep, read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -69,17 +68,17 @@ class KeyCache:
     def find(self, hash_name: str, password: SecretBytes, salt: bytes, count: int) -> ScramKeys | None:
         """Return the keys if they are kept; None: they must be derived. A rotated password has no kept keys."""
         known = self._known.get((hash_name, salt, count))
-        return known.keys if known is not None and known.password == password else None
+        return known.keys if known is not None and hmac.compare_digest(known.password, password) else None
 
     def derive(self, hash_name: str, password: SecretBytes, salt: bytes, count: int) -> ScramKeys:
         """Derive the keys, which takes milliseconds to seconds, and keep them."""
         keys = self.find(hash_name, password, salt, count)
         if keys is not None:
             return keys
-        salted = SecretBytes(hashlib.pbkdf2_hmac(hash_name, password.reveal(), salt, count))
+        salted = hashlib.pbkdf2_hmac(hash_name, password, salt, count)
         keys = ScramKeys(
-            SecretBytes(hmac.digest(salted.reveal(), b"Client Key", hash_name)),
-            SecretBytes(hmac.digest(salted.reveal(), b"Server Key", hash_name)),
+            SecretBytes(hmac.digest(salted, b"Client Key", hash_name)),
+            SecretBytes(hmac.digest(salted, b"Server Key", hash_name)),
         )
         for oldest in list(self._known)[: 1 - _MOST_KEYS]:
             self._known.pop(oldest, None)
@@ -130,14 +129,14 @@ class Scram:
         password = yield from read_secret(self._password)
         nonce = self._nonce().encode("ascii")
         extension = b",tokenauth=true" if self._is_token else b""
-        bare = b"n=" + username.reveal().replace(b"=", b"=3D").replace(b",", b"=2C") + b",r=" + nonce + extension
-        answer: bytes = yield SecretBytes(b"n,," + bare)
+        bare = b"n=" + username.replace(b"=", b"=3D").replace(b",", b"=2C") + b",r=" + nonce + extension
+        answer: bytes = yield b"n,," + bare
         first = self._read_first(answer, nonce)
         keys = yield from self._keys(password, first)
         # c: the header "n,," in base64
         unproved = b"c=biws,r=" + first.nonce
         signed = b",".join((bare, answer, unproved))
-        answer = yield SecretBytes(unproved + b",p=" + _proof(self._hash_name, keys, signed).reveal())
+        answer = yield unproved + b",p=" + _proof(self._hash_name, keys, signed)
         self._check_final(answer, keys, signed)
 
     def _keys(self, password: SecretBytes, first: _First) -> Generator[SlowStep, ScramKeys, ScramKeys]:
@@ -166,7 +165,7 @@ class Scram:
             told = printable(match["error"].decode("ascii"))
             raise CredentialsRefused(f"the broker refuses user {self.user!r} by {self.name}: {told}", "sasl", self.name)
         signature = self._decoded(match["signature"])
-        if not hmac.compare_digest(hmac.digest(keys.server.reveal(), signed, self._hash_name), signature):
+        if not hmac.compare_digest(hmac.digest(keys.server, signed, self._hash_name), signature):
             raise self._not_trusted(f"the broker's signature is wrong: it does not know the password of user {self.user!r}")
 
     def _match(self, pattern: re.Pattern[bytes], data: bytes, known: bytes, which: str) -> re.Match[bytes]:
@@ -195,7 +194,7 @@ class Scram:
         return BrokerNotTrusted(f"{self.name}: {reason}", "sasl", self.name)
 
 
-def _proof(hash_name: str, keys: ScramKeys, signed: bytes) -> SecretBytes:
+def _proof(hash_name: str, keys: ScramKeys, signed: bytes) -> bytes:
     """Return the client's proof in base64: its key, hidden by a signature of the exchange."""
-    signature = SecretBytes(hmac.digest(hashlib.new(hash_name, keys.client.reveal()).digest(), signed, hash_name))
-    return SecretBytes(base64.b64encode(bytes(one ^ other for one, other in zip(keys.client.reveal(), signature.reveal(), strict=True))))
+    signature = hmac.digest(hashlib.new(hash_name, keys.client).digest(), signed, hash_name)
+    return base64.b64encode(bytes(one ^ other for one, other in zip(keys.client, signature, strict=True)))

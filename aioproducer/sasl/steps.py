@@ -9,13 +9,20 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from aioproducer.sasl.secret_bytes import SecretBytes
-
 if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
     from aioproducer.wire.api import ApiKey
 
-__all__ = ["AskBroker", "Exchange", "Mechanism", "SlowStep", "Steps", "TokenStep", "read_secret"]
+__all__ = ["AskBroker", "Exchange", "Mechanism", "SecretBytes", "SlowStep", "Steps", "TokenStep", "read_secret"]
+
+
+class SecretBytes(bytes):
+    """Holds bytes that no repr shows: asyncio's debug mode logs the results of tasks."""
+
+    def __repr__(self) -> str:
+        return "<SecretBytes hidden>"
+
+    __str__ = __repr__
 
 
 class AskBroker(NamedTuple):
@@ -30,7 +37,7 @@ class SlowStep(NamedTuple):
     """Asks the caller to call a function that may take long, in a thread. The result is what the function returns.
 
     Attributes:
-        name: what the function does, for threads' names and error texts. Steps with equal names of one mechanism have equal results.
+        name: what the function does, for error texts.
     """
 
     name: str
@@ -42,10 +49,8 @@ class TokenStep(NamedTuple):
 
 
 # The exchange of a mechanism: yields the bytes to send, and is sent the broker's bytes. It returns when the mechanism's rules are met.
-Exchange: TypeAlias = Generator[SecretBytes | SlowStep | TokenStep, Any, None]
+Exchange: TypeAlias = Generator[bytes | SlowStep | TokenStep, Any, None]
 Steps: TypeAlias = Generator[AskBroker | SlowStep | TokenStep, Any, float]
-
-# Characters of a text of the broker that errors and logs may hold.
 
 
 class Mechanism(Protocol):

@@ -16,7 +16,7 @@ from scripted import Asked, ScriptedDialer, ScriptedStream, api_versions
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import ConnectionLost
-from aioproducer.net.broker_node import Standing
+from aioproducer.net.cluster import Standing
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.broker_node`: the fake cluster's brokers, and a dialer that does as told."""
+"""Tests of `aioproducer.net.cluster`: the fake cluster's brokers, and a dialer that does as told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodes import Tasks, ask, now, refuse, running, with_fake
 from scripted import ScriptedDialer, ScriptedStream, api_versions
 
 from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut
-from aioproducer.net.broker_node import BrokerNode, Standing
+from aioproducer.net.cluster import BrokerNode, Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.broker_node`: connections that cannot be made."""
+"""Tests of `aioproducer.net.cluster`: connections that cannot be made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripted import ScriptedDialer, ScriptedStream
 
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import ConnectionLost, KafkaError
-from aioproducer.net.broker_node import Standing
+from aioproducer.net.cluster import Standing
 
 
 @jumping

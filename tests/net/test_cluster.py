@@ -13,8 +13,7 @@ from scripted import ScriptedDialer, settings
 
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import ConnectionLost
-from aioproducer.net.broker_node import Standing
-from aioproducer.net.cluster import Cluster
+from aioproducer.net.cluster import Cluster, Standing
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -22,7 +21,7 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
 
 ONE, TWO, THREE = (Broker(number, f"host{number}", 9092) for number in (1, 2, 3))
 

@@ -18,14 +18,14 @@ from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import ConnectionLost, CredentialsRefused, RequestTimedOut, TransportError
 from aioproducer.net.observer import Observer
 from aioproducer.net.sasl_login import SaslLogin
-from aioproducer.net.security import Security
+from aioproducer.net.settings import Security
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
     from aioproducer.net.connection import Answer
 
 USERS = {"alice": "canary-alice", "bob": "canary-bob"}

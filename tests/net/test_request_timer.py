@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.request_timer`. Those of `Connection` cover it further."""
+"""Tests of `aioproducer.net.connection`. Those of `Connection` cover it further."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 
 from jumping import jumping, settle
 
+from aioproducer.net.connection import RequestTimer
 from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
-from aioproducer.net.request_timer import RequestTimer
 from aioproducer.wire.api import ApiKey
 
 

@@ -15,16 +15,16 @@ from scripted import Asked, ScriptedDialer, ScriptedStream
 from aioproducer.config.secret import Secret
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TransportError
-from aioproducer.net.broker_node import Standing
+from aioproducer.net.cluster import Standing
 from aioproducer.net.sasl_login import SaslLogin
-from aioproducer.net.security import Security
+from aioproducer.net.settings import Security
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
 
 USERS = {"alice": "canary-alice"}
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.broker_node`: a broker that throttles (KIP-219, row 35 of the fault catalogue)."""
+"""Tests of `aioproducer.net.cluster`: a broker that throttles (KIP-219, row 35 of the fault catalogue)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodes import ask, now, running, with_fake
 from scripted import ScriptedDialer
 
 from aioproducer.errors import ConnectionLost, RequestTimedOut
-from aioproducer.net.broker_node import BrokerNode, Standing
+from aioproducer.net.cluster import BrokerNode, Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
 

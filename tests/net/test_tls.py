@@ -34,7 +34,7 @@ from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
 from aioproducer.net.dialer import TcpDialer, close_socket, disown
-from aioproducer.net.security import Security
+from aioproducer.net.settings import Security
 from aioproducer.net.tls import HandshakeTurns, TlsStream, server_name
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.testing import FakeCluster

@@ -20,7 +20,7 @@ from aioproducer import ProducerConfig
 from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError
 from aioproducer.net import key_stores
-from aioproducer.net.security import security_of
+from aioproducer.net.settings import security_of
 from aioproducer.net.tls import HandshakeTurns, TlsStream
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, make_context
 from aioproducer.testing.certificates import EXPIRED, VALID, CertificateAuthority, Validity, pkcs12_truststore

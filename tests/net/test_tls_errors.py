@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.net.tls_errors`: what a user reads of each failure, by a real handshake or by a peer's bytes."""
+"""Tests of `aioproducer.net.tls_contexts`: what a user reads of each failure, by a real handshake or by a peer's bytes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from tls_peers import (
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
 from aioproducer.net.dialer import TcpDialer
-from aioproducer.net.security import Security
-from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
-from aioproducer.net.tls_errors import after_handshake, in_handshake
+from aioproducer.net.settings import Security
+from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, after_handshake, in_handshake
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, Certificate, CertificateAuthority, self_signed
 from aioproducer.testing.memory import MemoryNetwork

@@ -11,7 +11,6 @@ from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, TokenUnavai
 from aioproducer.sasl.gssapi import Gssapi
 from aioproducer.sasl.handshake import handshake
 from aioproducer.testing.security.accounts import Accounts
-from aioproducer.wire.schema import message
 from tests.support.kerberos import ClientContext, GssapiServer
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ PRINCIPAL = "alice@EXAMPLE.TEST"
 SERVICE = "kafka@broker"
 
 
-def gssapi(number: int = 1, open_context: Callable[[], Context] = lambda: ClientContext(PRINCIPAL, SERVICE)) -> Gssapi:
-    return Gssapi(SERVICE, "the principal of the ticket cache", number, open_context)
+def gssapi(open_context: Callable[[], Context] = lambda: ClientContext(PRINCIPAL, SERVICE)) -> Gssapi:
+    return Gssapi(SERVICE, "the principal of the ticket cache", open_context)
 
 
 def server(offer: bytes = b"\x01\0\0\0") -> GssapiServer:
@@ -61,23 +60,6 @@ def test_a_renewal_has_a_context_of_its_own() -> None:
         authenticate(mechanism, broker.respond, broker.respond, broker.respond)
         assert broker.principal == "alice"
     assert len(opened) == 2
-
-
-def test_no_slow_step_is_shared() -> None:
-    """Steps with equal names of one `SaslLogin` have one result: those of two connections must differ. Each call of a context is one."""
-    names: list[list[str]] = []
-    for number in (1, 2):
-        slow: list[str] = []
-        steps = handshake(gssapi(number), VERSIONS)
-        broker = server()
-        say(steps, None, slow)
-        asked = say(steps, message("SaslHandshake.response"), slow)
-        say(steps, message("SaslAuthenticate.response", auth_bytes=broker.respond(asked.message.auth_bytes)), slow)
-        names.append(slow)
-        steps.close()
-    assert [len(slow) for slow in names] == [3, 3]
-    assert len({*names[0], *names[1]}) == 6
-    assert names[0][0] == "get a Kerberos ticket for kafka@broker (login 1, step 1)"
 
 
 @pytest.mark.parametrize("offer", [b"", b"\x01", b"\x01\0\0\0\0", b"\x06\0\xff\xff", b"\0\0\0\0"], ids=repr)

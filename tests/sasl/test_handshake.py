@@ -9,7 +9,6 @@ from exchanges import VERSIONS, authenticate, plain, say
 
 from aioproducer.errors import AuthenticationFailed, BrokerNotTrusted, CredentialsRefused, ProtocolError
 from aioproducer.sasl.handshake import MAX_SESSION, handshake
-from aioproducer.sasl.secret_bytes import SecretBytes
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -102,9 +101,9 @@ class Challenged:
     user = "alice"
 
     def exchange(self) -> Exchange:
-        challenge = yield SecretBytes(b"canary-token")
+        challenge = yield (b"canary-token")
         if challenge:
-            yield SecretBytes(b"\x01")
+            yield (b"\x01")
             raise BrokerNotTrusted("an error was acknowledged", "sasl", self.name)
 
 

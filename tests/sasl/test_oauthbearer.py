@@ -6,13 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from frames import shown_by
 
 from aioproducer.config.secret import Secret
 from aioproducer.errors import CredentialsRefused, TokenUnavailable
 from aioproducer.sasl.handshake import handshake
 from aioproducer.sasl.oauthbearer import OAuthBearer
-from aioproducer.sasl.secret_bytes import SecretBytes
 from aioproducer.sasl.steps import AskBroker, TokenStep
 from aioproducer.sasl.tokens import Token
 from aioproducer.wire.api import ApiKey
@@ -33,8 +31,8 @@ def first(given: Token, *extensions: tuple[str, str]) -> bytes:
     exchange = OAuthBearer(extensions).exchange()
     assert exchange.send(None) == TokenStep()
     sent = exchange.send(given)
-    assert isinstance(sent, SecretBytes)
-    return sent.reveal()
+    assert isinstance(sent, bytes)
+    return sent
 
 
 def test_the_message_of_a_token() -> None:
@@ -72,14 +70,14 @@ def test_an_empty_answer_is_success() -> None:
     ids=["empty", "newline", "blank", "not ASCII", "control character", "equals sign", "too large", "auth", "extension"],
 )
 def test_fault_100_a_token_that_cannot_be_sent(given: Token, text: str) -> None:
-    """It is refused before anything is sent, and no frame of the error has it."""
+    """It is refused before anything is sent, and the error does not quote it."""
     steps = handshake(OAuthBearer(), VERSIONS)
     assert steps.send(None) == TokenStep()
     with pytest.raises(TokenUnavailable, match=text) as caught:
         steps.send(given)
     assert (caught.value.stage, caught.value.mechanism) == ("token", "OAUTHBEARER")
     assert "canary" not in str(caught.value)
-    assert "canary" not in shown_by(caught.value)
+    assert "canary" not in repr(caught.value)
 
 
 def test_a_token_may_have_511_kib() -> None:

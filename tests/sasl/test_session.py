@@ -1,10 +1,10 @@
-"""Tests of `aioproducer.sasl.session`."""
+"""Tests of `aioproducer.sasl.handshake`."""
 
 from __future__ import annotations
 
 import pytest
 
-from aioproducer.sasl.session import Session
+from aioproducer.sasl.handshake import Session
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.sasl.session import Session
+from aioproducer.sasl.handshake import Session
 from aioproducer.sasl.tokens import JwtClaims, RefreshPolicy, jwt_claims
 
 NEARLY_ONE = 1 - 2**-53

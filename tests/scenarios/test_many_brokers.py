@@ -12,7 +12,7 @@ from jumping import JumpingLoop
 from whole import assert_nothing_left, jumping, running, turns
 
 from aioproducer import Producer
-from aioproducer.net.broker_node import BrokerNode
+from aioproducer.net.cluster import BrokerNode
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:

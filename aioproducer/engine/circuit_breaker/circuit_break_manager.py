@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
-    from aioproducer.net.broker_node import BrokerNode
-    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.cluster import BrokerNode, Cluster
 
 __all__ = ["ProducerCircuitBreakManager"]
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.core.metadata.metadata_schedule import Question, shrink
 from aioproducer.core.topic_updates import forget
 from aioproducer.errors import AuthenticationFailed, BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
-from aioproducer.net.broker_node import Standing
+from aioproducer.net.cluster import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.metadata.topic_waiters import TopicWaiters
     from aioproducer.engine.wiring import EngineParts
-    from aioproducer.net.broker_node import BrokerNode
-    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.cluster import BrokerNode, Cluster
     from aioproducer.net.connection import Answer
 
 __all__ = ["BootstrapFailures", "MetadataUpdater", "forget_idle_topics"]

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.metrics.registry import Metrics
-    from aioproducer.net.broker_node import BrokerNode
-    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.cluster import BrokerNode, Cluster
 
 __all__ = ["EVENTS", "Events", "LONG", "SlowCallbacks", "backlog", "story", "waiting_notice", "waits_for"]
 

@@ -15,7 +15,7 @@ from aioproducer.engine.observability.diagnostics import Events
 from aioproducer.errors import BrokerError, BufferExhausted
 from aioproducer.metrics.registry import Metrics, Windows
 from aioproducer.model import Compression
-from aioproducer.net.observer import NO_TRAFFIC, Observer, Traffic
+from aioproducer.net.observer import Observer, Traffic
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
@@ -349,9 +349,9 @@ class Instruments(Observer):
 
     # Connections
 
-    def traffic(self, node_id: int) -> Traffic:
-        """Return the object that notes the requests and answers of a broker."""
-        return self.recorder.node(node_id) if self._records else NO_TRAFFIC
+    def traffic(self, node_id: int) -> Traffic | None:
+        """Return the object that notes the requests and answers of a broker; None: metrics are off."""
+        return self.recorder.node(node_id) if self._records else None
 
     def connected(self, broker: Broker, label: str) -> None:
         """Count a new connection and report it as an event."""

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
     from aioproducer.engine.sender.batch_completion import BatchCompletion
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
-    from aioproducer.net.broker_node import BrokerNode
-    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.cluster import BrokerNode, Cluster
     from aioproducer.net.connection import Connection
 
 __all__ = ["Sender"]
@@ -290,7 +289,7 @@ class Sender:
             return
         if connection.held is not None:
             again = partial(self._loop.run, self._submit, node, connection, batches)
-            connection.held.add(again, lambda _: again())
+            connection.held.append((again, lambda _: again()))
             return
         try:
             live = [batch for batch in batches if not batch.ended]

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from aioproducer.core.transactions.transaction import Coordinator
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
-    from aioproducer.net.broker_node import BrokerNode
-    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.cluster import BrokerNode, Cluster
 
 __all__ = ["CoordinatorCalls", "Exchange"]
 

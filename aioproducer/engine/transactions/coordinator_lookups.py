@@ -14,7 +14,7 @@ from aioproducer.core.transactions.transaction import Coordinator, Request
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.engine.transactions import requests
 from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, TransportError
-from aioproducer.net.broker_node import BrokerNode
+from aioproducer.net.cluster import BrokerNode
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:

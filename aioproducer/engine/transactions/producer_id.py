@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from aioproducer.core.sequence_numbers import Idempotence
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.sender.sender import Sender
-    from aioproducer.net.broker_node import BrokerNode
-    from aioproducer.net.cluster import Cluster
+    from aioproducer.net.cluster import BrokerNode, Cluster
 
 __all__ = ["ProducerIds"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
 
 __all__ = ["describe_transactions", "list_transactions"]
 

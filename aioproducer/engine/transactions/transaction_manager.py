@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.wiring import EngineParts
     from aioproducer.errors import TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
-    from aioproducer.net.broker_node import BrokerNode
+    from aioproducer.net.cluster import BrokerNode
 
 __all__ = ["TransactionManager"]
 

@@ -1549,7 +1549,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "brokers-whose-addresses-lead-nowhere-are-in-reach",
-        "net/broker_node.py",
+        "net/cluster.py",
         "return is_late or standing is Standing.PAUSING",
         "return standing is Standing.PAUSING",
         ("tests/scenarios/test_moved_brokers.py",),
@@ -1563,14 +1563,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-look-up-counts-until-its-last-address-failed",
-        "net/addresses.py",
+        "net/dialer.py",
         "if self._left and now < self._found_at + _FRESH:",
         "if self._left:",
         ("tests/scenarios/test_moved_brokers.py",),
     ),
     Mutant(
         "a-connection-that-was-idle-for-long-gets-all-its-time",
-        "net/broker_node.py",
+        "net/cluster.py",
         "min(timeout, _DOUBTED) if is_doubted else timeout",
         "timeout",
         ("tests/scenarios/test_moved_brokers.py",),

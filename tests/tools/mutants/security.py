@@ -60,21 +60,21 @@ SECURITY: Final = (
     ),
     Mutant(
         "requests-that-a-renewal-held-are-forgotten",
-        "net/held_requests.py",
+        "net/connection.py",
         "        for send, _ in self._requests:\n            send()\n",
         "",
         ("tests/net/test_reauthentication.py",),
     ),
     Mutant(
         "requests-that-a-lost-renewal-held-are-forgotten",
-        "net/held_requests.py",
+        "net/connection.py",
         "return [on_end for _, on_end in self._requests]",
         "return []",
         ("tests/net/test_reauthentication.py", "tests/scenarios/test_sasl.py"),
     ),
     Mutant(
         "a-renewal-is-a-use-of-the-connection",
-        "net/held_requests.py",
+        "net/connection.py",
         "        self._connection.used_at = self._used_at\n",
         "",
         ("tests/net/test_reauthentication.py",),
@@ -88,7 +88,7 @@ SECURITY: Final = (
     ),
     Mutant(
         "a-renewal-lets-produce-requests-pass",
-        "net/broker_node.py",
+        "net/cluster.py",
         "            and connection.held is None\n",
         "",
         ("tests/net/test_reauthentication.py",),
