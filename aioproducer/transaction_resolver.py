@@ -129,16 +129,13 @@ class TransactionResolver:
         self._is_stopped = True
         try:
             if engine is not None:
-                await self._stop(engine)
+                if engine.loop.is_closed():
+                    engine.drop()
+                else:
+                    await engine.stop()
         finally:
             if self._client_id_number is not None:
                 self._client_id_number.release()
-
-    async def _stop(self, engine: ResolverRuntime) -> None:
-        if engine.loop.is_closed():
-            engine.drop()
-        else:
-            await engine.stop()
 
     async def commit(self, prepared: PreparedTransaction) -> None:
         """Commit a prepared transaction. Returns once its coordinator has decided so, also if it had before.
