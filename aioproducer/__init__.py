@@ -243,7 +243,7 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.partitioners import RoundRobinPartitioner as RoundRobinPartitioner
     from aioproducer.producer import Producer as Producer
-    from aioproducer.row_checksum import rows_checksum as rows_checksum
+    from aioproducer.records.rows_checksum import rows_checksum as rows_checksum
     from aioproducer.serializers import (
         json_serializer as json_serializer,
     )
@@ -351,7 +351,7 @@ else:
         ),
         "partitioners": ("RoundRobinPartitioner",),
         "producer": ("Producer",),
-        "row_checksum": ("rows_checksum",),
+        "records.rows_checksum": ("rows_checksum",),
         "serializers": (
             "json_serializer",
             "string_serializer",

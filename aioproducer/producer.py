@@ -333,7 +333,9 @@ class Producer(Generic[K, V]):
         headers: Any = None,
         partitions: Any = None,
     ) -> Deliveries:
-        """Queue the rows of Arrow columns, in order, from their buffers: no row becomes a Python object. Returns their deliveries.
+        """Queue the rows of Arrow columns, in order, and return their deliveries. It needs pyarrow: `pip install aioproducer[arrow]`.
+
+        The compiled build reads the columns' buffers: no row becomes a Python object. Plain Python hands the rows to `send_many`.
 
         ```python
         table = pyarrow.parquet.read_table("orders.parquet")
@@ -348,20 +350,19 @@ class Producer(Generic[K, V]):
         Args:
             topic: the topic of the rows.
             values: a `pyarrow.Array` or `ChunkedArray` of binary or string, or an object that exports one (`__arrow_c_array__`,
-                `__arrow_c_stream__`, as columns of polars and pandas do). A null is a tombstone. An array that `__arrow_c_array__` exports as
-                binary or string, large or not, is read without pyarrow.
+                `__arrow_c_stream__`, as columns of polars and pandas do). A null is a tombstone.
             keys: a column of the same kinds and length; a null is no key. Records of one key go to one partition, records without a key
                 to the sticky partitions.
             partition: the partition of all rows; it takes precedence over their keys.
             timestamps_ms: an array of int64, in ms since the epoch, or of timestamps; or one number or datetime for all. None, and a null: now.
             headers: an array of lists of structs with the fields `key` (string) and `value` (binary or string). A null list is none, a null
-                value is a header without a value; a null key or struct is an error. It needs pyarrow.
-            partitions: an array of integers, the partition of each row, which takes precedence over its key; a null is no partition. An
-                array of int32 or int64 that `__arrow_c_array__` exports is read without pyarrow. It excludes `partition`.
+                value is a header without a value; a null key or struct is an error.
+            partitions: an array of integers, the partition of each row, which takes precedence over its key; a null is no partition. It
+                excludes `partition`.
 
         Raises:
             UsageError: the columns are no such arrays, or differ in length; a row is damaged or impossible (the text names it); or
-                pyarrow is needed and not installed. Also for a producer with a serializer, because columns already hold bytes.
+                pyarrow is not installed. Also for a producer with a serializer, because columns already hold bytes.
             RecordTooLarge: a row exceeds `max_request_size` bytes; the text names it.
             MetadataTimeout: a row's partition did not come within `max_block_ms`; the text names the row and the partition.
             The other errors of `send`. All rows before it are queued: `Deliveries.of(error)` returns their deliveries.

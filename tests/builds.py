@@ -16,23 +16,21 @@ from unittest import mock
 import pytest
 
 import aioproducer
-from aioproducer.build import COLUMNS as COLUMNS_MODULE
-from aioproducer.build import ENGINE, extension
+from aioproducer.build import COLUMNS, ENGINE, extension
 from aioproducer.engine import chosen_build
-from aioproducer.records import plain_columns
 
 if TYPE_CHECKING:
     from aioproducer import Producer
 
 __all__ = [
     "BUILDS",
-    "COLUMNS",
     "both_builds",
     "compiled",
     "compiled_columns",
     "needs_compiled",
     "needs_compiled_columns",
     "on_both",
+    "on_columns",
     "on_compiled",
     "plain",
     "producer_on",
@@ -42,7 +40,7 @@ _TWINS = ("delivery.{}produce_request_result", "delivery.{}delivery", "delivery.
 
 with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": ""}):  # which one is chosen does not matter here
     _, REASON = extension.__wrapped__(ENGINE)
-    compiled_columns, NO_COLUMNS = extension.__wrapped__(COLUMNS_MODULE)
+    compiled_columns, NO_COLUMNS = extension.__wrapped__(COLUMNS)
 
 
 class Build:
@@ -72,7 +70,8 @@ BUILDS = [
     pytest.param(plain, id="plain", marks=both_builds),
     pytest.param(compiled, id="compiled", marks=[both_builds, needs_compiled]),
 ]
-COLUMNS = [pytest.param(plain_columns, id="plain"), pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)]
+# Only the compiled build reads buffers.
+on_columns = pytest.mark.parametrize("build", [pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)])
 on_both = pytest.mark.parametrize("build", BUILDS)
 on_compiled = pytest.mark.parametrize("build", BUILDS[1:])
 
@@ -89,7 +88,8 @@ _SHARED = frozenset(
 
 
 def _stands_on_a_build(name: str) -> bool:
-    return name not in _SHARED and (name == "aioproducer.producer" or name.startswith("aioproducer.engine"))
+    others = ("aioproducer.producer", "aioproducer.records.arrow")
+    return name not in _SHARED and (name in others or name.startswith("aioproducer.engine"))
 
 
 @functools.cache
@@ -102,9 +102,6 @@ def producer_on(build: Any) -> type[Producer]:
     try:
         with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": str(int(not build.is_compiled)), "AIOPRODUCER_REQUIRE_EXT": ""}):
             face: type[Producer] = importlib.import_module("aioproducer.producer").Producer
-            # What a producer imports when it is first used would be of the build that was chosen.
-            columns = importlib.import_module("aioproducer.engine.append.send_columns").SendColumns
-            vars(sys.modules["aioproducer.engine.runtime"])["_columns_class"] = lambda: columns
     finally:
         extension.cache_clear()
         for name in list(filter(_stands_on_a_build, sys.modules)):

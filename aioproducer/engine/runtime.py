@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.append.not_started import has_hooks
+from aioproducer.engine.append.send_columns import SendColumns
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import LOOP_CLOSED, ThreadBridge
 from aioproducer.engine.chosen_build import FastPath, here
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.engine.append.send_columns import SendColumns
     from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.engine.memory.buffer_pool import BufferPool
@@ -124,11 +124,13 @@ class Runtime:
         `send` sends one of them: it is that of the producer, or of a topic. `encoding` is the topic's; None: as the options say.
         """
         self.check()
-        parts = self.parts
         is_encoded = encoding is not BYTES and not (encoding is None and self._fast_path.encodings is None)
         singly = is_encoded or has_hooks(self._config)
-        sending = SendMany(self._config, self.loop, self._fast_path, parts.loop_budget, parts.appender, parts.accumulator, send)
-        return await sending.send(topic, records, singly=singly)
+        return await self._send_many(send).send(topic, records, singly=singly)
+
+    def _send_many(self, send: Callable[..., Awaitable[Delivery]]) -> SendMany:
+        parts = self.parts
+        return SendMany(self._config, self.loop, self._fast_path, parts.loop_budget, parts.appender, parts.accumulator, send)
 
     async def send_columns(
         self,
@@ -143,7 +145,7 @@ class Runtime:
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
-        columns = _columns_class()(self._config, self.parts.appender, self.parts.accumulator, send)
+        columns = SendColumns(self._config, self.parts.appender, self.parts.accumulator, self._send_many(send), send)
         return await columns.send(topic, values, keys, partition, timestamps_ms, headers, partitions)
 
     @property
@@ -234,10 +236,3 @@ class Runtime:
     def waiting(self) -> int:
         """Return the number of records that wait for memory or metadata."""
         return self.parts.admission.pending.waiting
-
-
-def _columns_class() -> type[SendColumns]:
-    """Return the class that sends columns; its modules are imported for a program that has some."""
-    from aioproducer.engine.append.send_columns import SendColumns
-
-    return SendColumns

@@ -3,32 +3,34 @@
 1. The buffers of binary, string and time arrays are used without a copy. Other arrays (dictionaries, views, fixed sizes) are converted a
    few rows at a time, so a large array is never converted as a whole.
 2. Columns may have different chunks: a piece ends where a chunk of any column ends. Tiny chunks are joined first.
+3. Only the compiled build reads buffers. Plain Python makes objects of a few rows at a time (`_Rows`), and
+   finds the same rows bad.
 
-pyarrow is imported at the first call that needs it: `arrow_c_data` reads what other libraries export, if it needs no conversion.
+pyarrow is imported at the first call.
 """
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from datetime import datetime
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from aioproducer.build import COLUMNS, extension
 from aioproducer.errors import UsageError
 from aioproducer.model import exact_int, timestamp_of
-from aioproducer.records.columns import BadRow, Headers, Moments, Partitions, Strings
+from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, bad_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from aioproducer.records.arrow_c_data import ExportedColumn
 
 __all__ = ["Piece", "Table", "check_serializers"]
 
-# The most rows that are converted to another type at a time, and the most bytes of such rows, about.
-_STEP: Final = 16_384
+_compiled: Any = extension(COLUMNS).module
+# The most rows that are converted to another type at a time, and the most bytes of such rows, about. Objects take longer to make.
+_STEP: Final = 512 if _compiled is None else 16_384
 _BYTES: Final = 4_194_304
 # A chunk of fewer rows is joined to the next ones.
 _TINY: Final = 4096
@@ -87,7 +89,7 @@ class Table:
     def __init__(self, values: Any, keys: Any, timestamps_ms: Any, headers: Any = None, partitions: Any = None) -> None:
         self.moment: int | None = _moment(timestamps_ms)
         first = _strings("values", values)
-        self._columns: list[_Column | ExportedColumn | None] = [first, None, None, None, None]
+        self._columns: list[_Column | None] = [first, None, None, None, None]
         if keys is not None:
             self._columns[1] = _strings("keys", keys)
         if timestamps_ms is not None and self.moment is None:
@@ -131,8 +133,8 @@ class _Column:
     Args:
         name: the column's name in error texts.
         chunks: the column as a `pyarrow.ChunkedArray`.
-        turn: converts an array to a type with usable buffers; None: the type has them already.
-        buffers: makes a `Strings`, `Moments`, `Headers` or `Partitions` of an array, a first row and a number of rows.
+        turn: converts an array to a type that `rows` can read; None: the type is one already.
+        rows: makes a column of buffers, or `_Rows`, of an array, a first row and a number of rows.
         target: the type that `turn` makes, for error texts.
     """
 
@@ -141,14 +143,14 @@ class _Column:
         name: str,
         chunks: Any,
         turn: Callable[[Any], Any] | None,
-        buffers: Callable[[Any, int, int], Any],
+        rows: Callable[[Any, int, int], Any],
         target: str = "bytes",
     ) -> None:
         self._name = name
         self._chunks = chunks
         self._ends = list(accumulate(map(len, chunks.chunks)))
         self._turn = turn
-        self._buffers = buffers
+        self._rows = rows
         self._target = target
         self._array: Any = None
         # the column's rows in `_array`
@@ -165,9 +167,9 @@ class _Column:
         return self._end - at
 
     def cut(self, at: int, rows: int) -> Any:
-        """Return `rows` rows of the current array, from `at` on, as a column of buffers."""
+        """Return `rows` rows of the current array, from `at` on."""
         try:
-            return self._buffers(self._array, at - self._first, rows)
+            return self._rows(self._array, at - self._first, rows)
         except ValueError as error:
             raise UsageError(f"{self._name}: the array is damaged: {error}") from error
 
@@ -178,10 +180,10 @@ class _Column:
         array = array.slice(len(array) - rows)
         if rows < _TINY and self._ends[number] < len(self):
             array = self._asked("join its chunks", partial(_joined, self._chunks.slice(at, _TINY), array))
-        if self._turn is None:
+        if self._turn is None and _compiled is not None:
             return array
         few = array.slice(0, max(min(_STEP, _BYTES // _bytes_of_one(array)), 1))
-        return self._asked(f"turn {array.type} into {self._target}", partial(self._turn, few))
+        return few if self._turn is None else self._asked(f"turn {array.type} into {self._target}", partial(self._turn, few))
 
     def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
         """Call pyarrow and return its result.
@@ -208,81 +210,89 @@ def _bytes_of_one(array: Any) -> int:
     return int(kept.nbytes) // max(len(kept), 1) + 1
 
 
-def _exported(name: str, given: Any, kind: str) -> ExportedColumn | None:
-    """Return the column of another library's array, or None if pyarrow is needed.
-
-    pyarrow's own arrays have the sizes of their buffers, which are checked; the C interface has none. A stream may have many arrays.
-    """
-    is_foreign = hasattr(given, "__arrow_c_array__") and not hasattr(given, "__arrow_c_stream__")
-    if not is_foreign or isinstance(given, getattr(sys.modules.get("pyarrow"), "Array", ())):
-        return None
-    from aioproducer.records.arrow_c_data import exported_column
-
-    return exported_column(name, given, kind)
-
-
-def _pyarrow(name: str, given: Any) -> Any:
+def _pyarrow(name: str, given: Any) -> tuple[Any, Any]:
+    """Return pyarrow, and the caller's array as a `pyarrow.ChunkedArray`."""
+    kind = type(given).__name__
     try:
         import pyarrow as pa
     except ImportError as error:
-        kind = type(given).__name__
         raise UsageError(f"{name}: a {kind} needs pyarrow: pip install 'aioproducer[arrow]', or use send_many") from error
-    return pa
-
-
-def _chunked(pa: Any, name: str, given: Any) -> Any:
-    """Return the caller's array as a `pyarrow.ChunkedArray`."""
     try:
         if isinstance(given, pa.ChunkedArray):
-            return given
+            return pa, given
         if isinstance(given, pa.Array):
-            return pa.chunked_array([given])
+            return pa, pa.chunked_array([given])
         if hasattr(given, "__arrow_c_stream__"):
-            return pa.chunked_array(given)
+            return pa, pa.chunked_array(given)
         if any(hasattr(given, door) for door in _DOORS):
-            return pa.chunked_array([pa.array(given)])
-    except Exception as error:
-        raise UsageError(f"{name}: pyarrow cannot take a {type(given).__name__} ({type(error).__name__})") from None
-    raise UsageError(f"{name} are a pyarrow array, not {type(given).__name__}: make one (`pyarrow.array(...)`), or use send_many")
+            return pa, pa.chunked_array([pa.array(given)])
+    except Exception as error:  # as above, or another library's
+        raise UsageError(f"{name}: pyarrow cannot take a {kind} ({type(error).__name__})") from None
+    raise UsageError(f"{name} are a pyarrow array, not {kind}: make one (`pyarrow.array(...)`), or use send_many")
 
 
-def _strings(name: str, given: Any) -> _Column | ExportedColumn:
-    if (exported := _exported(name, given, "strings")) is not None:
-        return exported
-    pa = _pyarrow(name, given)
-    chunks = _chunked(pa, name, given)
-    kind = chunks.type
-    content = kind.value_type if pa.types.is_dictionary(kind) else kind
-    is_plain = pa.types.is_binary(content) or pa.types.is_string(content)
-    is_large = pa.types.is_large_binary(content) or pa.types.is_large_string(content)
-    if not (is_plain or is_large or _is_view(pa, content) or pa.types.is_fixed_size_binary(content) or pa.types.is_null(content)):
+class _Rows:
+    """Holds rows as objects where no module is compiled: `get` returns and raises what its columns do."""
+
+    __slots__ = ("_contents", "_read")
+
+    def __init__(self, contents: list[Any], read: Callable[[int, Any], Any]) -> None:
+        self._contents = contents
+        self._read = read
+
+    def get(self, row: int) -> Any:
+        content = self._contents[row]
+        return None if content is None else self._read(row, content)
+
+
+def _strings(name: str, given: Any) -> _Column:
+    pa, chunks = _pyarrow(name, given)
+    kind = _content(pa, chunks.type)
+    if kind not in _CONTENTS:
         raise UsageError(
-            f"{name} are of type {kind}, and a record holds bytes: encode them, or `.cast(pyarrow.string())` if their text will do"
+            f"{name} are of type {chunks.type}, and a record holds bytes: encode them, or `.cast(pyarrow.string())` if their text will do"
         )
-    if content is kind and (is_plain or is_large):
-        return _Column(name, chunks, None, _string_buffers(is_large=is_large))
-    return _Column(name, chunks, lambda array: _large(pa, array), _string_buffers(is_large=True))
+    return _Column(name, chunks, None if str(chunks.type) in _READY else partial(_large, pa), _string_rows)
 
 
-def _is_view(pa: Any, kind: Any) -> bool:
-    return bool(pa.types.is_binary_view(kind) or pa.types.is_string_view(kind))
+def _content(pa: Any, kind: Any) -> str:
+    """Return the name of a type, or of the values of a dictionary."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return "fixed_size_binary" if pa.types.is_fixed_size_binary(kind) else str(kind)
 
 
 def _large(pa: Any, array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if _is_view(pa, array.type):
+    if pa.types.is_binary_view(array.type) or pa.types.is_string_view(array.type):
         # `cast` does not check the views, and would read beyond the buffers of a damaged array
         array.validate(full=True)
     return array.cast(pa.binary()).cast(pa.large_binary()) if pa.types.is_fixed_size_binary(array.type) else array.cast(pa.large_binary())
 
 
-def _string_buffers(*, is_large: bool) -> Callable[[Any, int, int], Any]:
-    def strings(array: Any, at: int, rows: int) -> Any:
-        validity, offsets, data = _on_cpu(array)
-        return Strings(validity if array.null_count else None, offsets, data, array.offset + at, rows, is_large=is_large)
+def _string_rows(array: Any, at: int, rows: int) -> Any:
+    validity, offsets, data = _on_cpu(array)
+    is_large = str(array.type).startswith("large_")
+    if _compiled is not None:
+        return _compiled.Strings(validity if array.null_count else None, offsets, data, array.offset + at, rows, is_large=is_large)
+    return _Rows(_spans(array, at, rows), partial(_content_of, memoryview(b"" if data is None else data)))
 
-    return strings
+
+def _spans(array: Any, at: int, rows: int) -> list[Any]:
+    """Return the begin and the end of each row's content, which are not checked; None for null."""
+    is_large = str(array.type).startswith("large_")
+    size, first = 8 if is_large else 4, array.offset + at
+    packed = memoryview(array.buffers()[1] or b"").cast("B")[first * size : (first + rows + 1) * size]
+    ends = packed.cast("q" if is_large else "i")
+    there = array.slice(at, rows).is_valid().to_pylist()
+    return [span if is_there else None for is_there, *span in zip(there, ends, ends[1:], strict=False)]
+
+
+def _content_of(data: memoryview, row: int, span: Sequence[int]) -> bytes:
+    begin, end = span
+    if not 0 <= begin <= end <= len(data):
+        raise BadRow(row, BAD_OFFSETS)
+    return bytes(data[begin:end])
 
 
 def _on_cpu(array: Any) -> Any:
@@ -292,34 +302,38 @@ def _on_cpu(array: Any) -> Any:
     return buffers
 
 
-def _times(given: Any) -> _Column | ExportedColumn:
-    if (exported := _exported("timestamps_ms", given, "times")) is not None:
-        return exported
-    pa = _pyarrow("timestamps_ms", given)
-    chunks = _chunked(pa, "timestamps_ms", given)
+def _times(given: Any) -> _Column:
+    pa, chunks = _pyarrow("timestamps_ms", given)
     kind = chunks.type
     is_ready = kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit == "ms")
     if not is_ready and not pa.types.is_timestamp(kind):
         raise UsageError(f"timestamps_ms are of type {kind}: they are int64 milliseconds since 1970, or a timestamp type")
     # the cast may cut parts of a millisecond; seconds lose nothing, but a safe cast finds a number that does not fit
     turn = None if is_ready else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
-    return _Column("timestamps_ms", chunks, turn, _moment_buffers)
+    return _Column("timestamps_ms", chunks, turn, _time_rows)
 
 
-def _moment_buffers(array: Any, at: int, rows: int) -> Any:
+def _time_rows(array: Any, at: int, rows: int) -> Any:
     validity, data = _on_cpu(array)
-    return Moments(validity if array.null_count else None, data, array.offset + at, rows)
+    if _compiled is not None:
+        return _compiled.Moments(validity if array.null_count else None, data, array.offset + at, rows)
+    return _Rows(array.slice(at, rows).view("int64").to_pylist(), _time)
+
+
+def _time(row: int, moment: int) -> int:
+    if moment < 0:
+        raise BadRow(row, BAD_TIME)
+    return moment
 
 
 def _headers(given: Any) -> _Column:
-    pa = _pyarrow("headers", given)
-    chunks = _chunked(pa, "headers", given)
+    pa, chunks = _pyarrow("headers", given)
     fields = _header_fields(pa, chunks.type)
     if fields and all(str(field.type) in _READY for field in fields):
-        return _Column("headers", chunks, None, partial(_header_buffers, pa))
+        return _Column("headers", chunks, None, _header_rows)
     names = [field.name for field in fields] or ["key", "value"]
     target = pa.large_list(pa.struct([(name, pa.string() if name == "key" else pa.binary()) for name in names]))
-    return _Column("headers", chunks, partial(_cast_checked, target), partial(_header_buffers, pa), str(target))
+    return _Column("headers", chunks, partial(_cast_checked, target), _header_rows, str(target))
 
 
 def _header_fields(pa: Any, kind: Any) -> list[Any]:
@@ -338,29 +352,25 @@ def _header_fields(pa: Any, kind: Any) -> list[Any]:
     return fields
 
 
-def _content(pa: Any, kind: Any) -> str:
-    """Return the name of a header field's type, or of the values of a dictionary."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return "fixed_size_binary" if pa.types.is_fixed_size_binary(kind) else str(kind)
-
-
 def _cast_checked(target: Any, array: Any) -> Any:
     """Return an array as another type, after a check of all of it: `cast` would read beyond the buffers of a damaged one."""
     array.validate(full=True)
     return array.cast(target)
 
 
-def _header_buffers(pa: Any, array: Any, at: int, rows: int) -> Any:
+def _header_rows(array: Any, at: int, rows: int) -> Any:
     # pyarrow ends the process where children are shorter than their parents
     try:
         array.validate()
-    except pa.ArrowInvalid:
+    except ValueError:
         raise ValueError("its children do not fit") from None
     validity, offsets, pairs = _on_cpu(array)[:3]
     content = array.values
-    names, values = (_whole(content.field(name)) for name in ("key", "value"))
-    is_large = pa.types.is_large_list(array.type)
-    return Headers(
+    if _compiled is None:
+        spans = _spans(array, at, rows)
+        return _Rows(spans, _pairs(content, spans))
+    names, values = (_string_rows(field, 0, len(field)) for field in map(content.field, ("key", "value")))
+    return _compiled.Headers(
         validity if array.null_count else None,
         offsets,
         array.offset + at,
@@ -368,32 +378,61 @@ def _header_buffers(pa: Any, array: Any, at: int, rows: int) -> Any:
         (pairs, content.offset) if content.null_count else None,
         names,
         values,
-        is_large=is_large,
+        is_large=str(array.type).startswith("large_"),
     )
 
 
-def _whole(array: Any) -> Any:
-    """Return all of a child array as a column of bytes."""
-    return _string_buffers(is_large=str(array.type).startswith("large_"))(array, 0, len(array))
+def _pairs(content: Any, spans: list[Any]) -> Callable[[int, Any], Any]:
+    """Return what reads the pairs of a row, which are in `content`."""
+    ends = [min(max(end, 0), len(content)) for span in spans if span is not None for end in span]
+    first, last = (min(ends), max(ends)) if ends else (0, 0)
+    there = content.slice(first, last - first).is_valid().to_pylist()
+    names, values = (_string_rows(content.field(name), first, last - first) for name in ("key", "value"))
+
+    def read(row: int, span: Sequence[int]) -> list[tuple[str, bytes | None]]:
+        begin, end = span
+        if not first <= begin <= end <= last:
+            raise BadRow(row, BAD_OFFSETS)
+        headers = []
+        for at in range(begin - first, end - first):
+            if not there[at]:
+                raise BadRow(row, NO_HEADER)
+            try:
+                name, value = names.get(at), values.get(at)
+                if name is None:
+                    raise BadRow(row, NO_NAME)
+                headers.append((name.decode(), value))
+            except BadRow as error:
+                raise BadRow(row, error.what) from None
+            except UnicodeDecodeError:
+                raise BadRow(row, NO_TEXT) from None
+        return headers
+
+    return read
 
 
-def _partitions(given: Any) -> _Column | ExportedColumn:
-    if (exported := _exported("partitions", given, "partitions")) is not None:
-        return exported
-    pa = _pyarrow("partitions", given)
-    chunks = _chunked(pa, "partitions", given)
+def _partitions(given: Any) -> _Column:
+    pa, chunks = _pyarrow("partitions", given)
     kind = chunks.type
     content = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not pa.types.is_integer(content) and not pa.types.is_null(content):
         raise UsageError(f"partitions are of type {kind}: they are integers, or null")
     is_ready = kind in (pa.int32(), pa.int64())
-    buffers = partial(_partition_buffers, is_large=kind != pa.int32())
-    return _Column("partitions", chunks, None if is_ready else lambda array: array.cast(pa.int64()), buffers, "int64")
+    return _Column("partitions", chunks, None if is_ready else lambda array: array.cast(pa.int64()), _partition_rows, "int64")
 
 
-def _partition_buffers(array: Any, at: int, rows: int, *, is_large: bool) -> Any:
+def _partition_rows(array: Any, at: int, rows: int) -> Any:
     validity, data = _on_cpu(array)
-    return Partitions(validity if array.null_count else None, data, array.offset + at, rows, is_large=is_large)
+    if _compiled is not None:
+        is_large = str(array.type) == "int64"
+        return _compiled.Partitions(validity if array.null_count else None, data, array.offset + at, rows, is_large=is_large)
+    return _Rows(array.slice(at, rows).to_pylist(), _partition)
+
+
+def _partition(row: int, number: int) -> int:
+    if number < 0:
+        raise BadRow(row, bad_partition(number))
+    return number
 
 
 def _moment(given: Any) -> int | None:

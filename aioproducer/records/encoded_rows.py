@@ -1,4 +1,4 @@
-"""Holds what both encoders of Arrow columns return and raise: encoded rows, and a row that cannot be a record."""
+"""Holds what readers of Arrow columns return and raise: encoded rows, and a row that cannot be a record."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aioproducer import rows_checksum
 from aioproducer.errors import KafkaError
-from aioproducer.row_checksum import rows_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -26,8 +26,6 @@ FORBIDDEN: Final = re.compile(
 )
 SLOT: Final = re.compile(r"Py_(?:tp|am|nb|sq|mp|bf)_\w+|PyType_(?:Slot|Spec|From\w+)")
 VERSION: Final = re.compile(r"\b(?:PY_VERSION_HEX|PY_MAJOR_VERSION|PY_MINOR_VERSION|Py_Version|version_info|hexversion)\b")
-MOST_SOURCES: Final = 4
-MOST_LINES: Final = 550
 
 EXAMPLE: Final = '''
 """PyObject_InADocstring is none."""
@@ -156,10 +154,3 @@ def test_one_branch_by_version_at_most() -> None:
     branches = [text[found.start() : found.start() + 200] for text in texts for found in VERSION.finditer(text)]
     assert len(branches) <= 1
     assert all("ob_hash" in branch for branch in branches)
-
-
-def test_the_sources_are_few_and_short() -> None:
-    """Each stands beside its twin in plain Python."""
-    lines = {path.name: path.read_text(encoding="utf-8").count("\n") for path in SOURCES if path.suffix == ".pyx"}
-    assert len(lines) <= MOST_SOURCES
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from builds import compiled_columns, needs_compiled_columns
 
 from aioproducer.errors import UsageError
 from aioproducer.records import arrow
@@ -14,6 +15,15 @@ from aioproducer.records.arrow import Table
 
 CANARY = "canary"
 WORDS = ["a", None, "", "long" * 30, CANARY]
+
+
+@pytest.fixture(params=["chosen", "plain"], autouse=True)
+def is_plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether this is plain Python, which reads no buffers; the chosen build comes first."""
+    if request.param == "plain":
+        monkeypatch.setattr(arrow, "_compiled", None)
+        monkeypatch.setattr(arrow, "_STEP", 512)
+    return arrow._compiled is None
 
 
 def rows(table: Table) -> list[Any]:
@@ -120,13 +130,15 @@ def test_one_that_cannot_be_taken() -> None:
         def __arrow_c_array__(self, _schema: object = None) -> object:
             raise ValueError(CANARY)
 
-    with pytest.raises(UsageError, match=r"values: no array can be read from a Broken \(ValueError\)") as raised:
+    with pytest.raises(UsageError, match=r"values: pyarrow cannot take a Broken \(ValueError\)") as raised:
         Table(Broken(), None, None)
     assert CANARY not in str(raised.value)
 
 
-def test_chunks_are_joined_if_they_are_tiny_and_large_ones_are_not_copied() -> None:
+def test_chunks_are_joined_if_they_are_tiny_and_large_ones_are_not_copied(*, is_plain: bool) -> None:
     """The table joins tiny chunks and does not copy large ones. It turns columns of another type a few rows at a time."""
+    if is_plain:
+        pytest.skip("plain Python makes objects of a few rows at a time")
     tiny = pa.chunked_array([pa.array([b"%d" % at]) for at in range(10_000)])
     pieces = list(Table(tiny, None, None).pieces())
     assert [piece.rows for piece in pieces] == [4096, 4096, 1808]
@@ -168,14 +180,16 @@ def test_what_lies_about_its_buffers_is_refused() -> None:
         rows(Table(pa.chunked_array([chunk, pa.array([b"xx", b"y"])]), None, None))
 
 
+@needs_compiled_columns
 def test_a_damaged_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array with buffers that do not hold its rows is refused. pyarrow makes none such, other libraries may."""
 
     def too_short(_validity: Any, _offsets: Any, *rest: Any, **named: Any) -> Any:
         return Strings(None, bytes(8), *rest, **named)
 
-    Strings = arrow.Strings
-    monkeypatch.setattr(arrow, "Strings", too_short)
+    Strings = compiled_columns.Strings
+    monkeypatch.setattr(arrow, "_compiled", compiled_columns)
+    monkeypatch.setattr(compiled_columns, "Strings", too_short)
     with pytest.raises(UsageError, match="values: the array is damaged: offsets of 8 bytes do not hold rows 0 to 3"):
         rows(Table(pa.array([b"v", b"w"]), None, None))
 

@@ -14,12 +14,12 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproducer.engine.delivery.records_builder import FIELD, VARINT
 from aioproducer.errors import SerializationError
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
 from aioproducer.records.reader import Record, RecordBatch, read_batches
 from aioproducer.records.record_batch import OVERHEAD, PARTS, encode_headers, header, size_limit
-from aioproducer.records.varint_tables import FIELD, VARINT
 from aioproducer.records.varints import NULL, TABLE, field_size, unvarint, varint
 
 if TYPE_CHECKING:

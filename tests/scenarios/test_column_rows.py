@@ -12,7 +12,7 @@ from sent_columns import START, batches, logged, numbered
 from transacting import transactional
 from whole import jumping, running, turns
 
-from aioproducer import Deliveries
+from aioproducer import Deliveries, build_info
 from aioproducer.errors import MetadataTimeout, RecordTooLarge, UsageError
 from aioproducer.testing import FakeCluster
 
@@ -156,7 +156,8 @@ async def test_headers_count_in_memory() -> None:
             least.append(producer.buffer_available)
             await asyncio.sleep(0)
         assert await logged(cluster, await sending) == numbered(300).to_pylist()
-    assert 0 <= min(least) < 40_000
+    # Plain Python sends each row: as for any send, the overhead is known only once the record is in its batch.
+    assert (-1_000 if build_info().columns_reason else 0) <= min(least) < 40_000
 
 
 @jumping

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues, TopicRouting
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.batch_sizing import BatchSizing
-    from aioproducer.engine.append.column_window import ColumnWindow
+    from aioproducer.engine.append.column_batches import ColumnWindow
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.chosen_build import DeliveryContext, FastPath
     from aioproducer.engine.context import EngineContext

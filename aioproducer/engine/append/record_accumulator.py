@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioproducer.core.record_validation import RecordValidation
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.appender import Appender
-    from aioproducer.engine.append.column_window import ColumnWindow
+    from aioproducer.engine.append.column_batches import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.serializers import Encoding
 

@@ -7,28 +7,32 @@
    That is as slow as `send`.
 3. With a column of partitions, a window ends before a row whose partition does not exist. That row is a window of its own: it waits until
    the partition exists, as `send` does, and no row behind it is queued before that.
+4. Plain Python has no windows: `send_many` takes all rows.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.core.key_grouping import MOST_ROWS
+from aioproducer.build import COLUMNS, extension
 from aioproducer.core.record_validation import check_columns, check_partition, check_topic
-from aioproducer.engine.append.column_window import ColumnWindow
+from aioproducer.engine.append.column_batches import ColumnWindow
+from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.errors import MetadataTimeout, RecordTooLarge
+from aioproducer.model import Record
 from aioproducer.records.arrow import Table, check_serializers
-from aioproducer.records.columns import BadRow, compiled, known, measure
+from aioproducer.records.encoded_rows import BadRow
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.record_accumulator import RecordAccumulator
+    from aioproducer.engine.append.send_many import SendMany
     from aioproducer.engine.chosen_build import Delivery
     from aioproducer.errors import KafkaError
     from aioproducer.model import PartitionNumber
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SendColumns"]
 
+_columns: Any = extension(COLUMNS).module
 # Bytes of records in one window: a millisecond or two.
 _WINDOW: Final = 2_097_152
 # Full batches that a window makes at most, beside one for each partition.
@@ -43,7 +48,7 @@ _BATCHES: Final = 32
 # Bytes of such a batch, at least: a user that sets smaller batches wants more of them.
 _LEAST: Final = 2048
 # Rows of a window, at most.
-_ROWS: Final = 256 if compiled is None else 16_384
+_ROWS: Final = 16_384
 # A window takes at most `buffer_memory` divided by this, so that others wait for less.
 _PART: Final = 4
 
@@ -53,6 +58,7 @@ class SendColumns:
 
     Args:
         accumulator: appends windows.
+        send_many: sends the rows of plain Python.
         send: the producer's `send`, for one record.
     """
 
@@ -61,11 +67,13 @@ class SendColumns:
         config: ProducerConfig,
         appender: Appender,
         accumulator: RecordAccumulator,
+        send_many: SendMany,
         send: Callable[..., Awaitable[Delivery]],
     ) -> None:
         self._config = config
         self._appender = appender
         self._accumulator = accumulator
+        self._send_many = send_many
         self._send = send
         self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
         self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), int(config.batch_max_size), _LEAST), config.buffer_memory // _PART)
@@ -89,6 +97,9 @@ class SendColumns:
             check_serializers(value=self._config.value_serializer, key=None if keys is None else self._config.key_serializer)
             table = Table(values, keys, timestamps_ms, headers, partitions)
             keyed = table.has_keys and number is None
+            if _columns is None:
+                await self._send_plain(topic, table, number, deliveries)
+                return deliveries
             for piece in table.pieces():
                 if self._config.interceptors:
                     await self._send_rows(topic, piece, number, table.moment, range(piece.rows), deliveries)
@@ -98,6 +109,12 @@ class SendColumns:
             deliveries.attach(error, "send_columns")
             raise
         return deliveries
+
+    async def _send_plain(self, topic: str, table: Table, partition: int | None, deliveries: Deliveries) -> None:
+        try:
+            await self._send_many.send_chunks(topic, _records(table, partition), deliveries, singly=has_hooks(self._config))
+        except (MetadataTimeout, RecordTooLarge) as error:
+            raise _of_row(len(deliveries), error) from error.__cause__
 
     async def _send_piece(
         self, topic: str, piece: Piece, partition: int | None, moment: int | None, deliveries: Deliveries, *, keyed: bool
@@ -127,7 +144,7 @@ class SendColumns:
         """
         columns = piece.values, piece.keys, piece.moments
         try:
-            return measure(*columns, at, min(rows, _ROWS), self._most, self._longest, piece.headers)  # type: ignore[no-any-return]
+            return _columns.measure(*columns, at, min(rows, _ROWS), self._most, self._longest, piece.headers)  # type: ignore[no-any-return]
         except BadRow as error:
             raise piece.bad(error) from None
 
@@ -143,7 +160,7 @@ class SendColumns:
         # 0: the topic is not known yet.
         count = 0 if routing is None else len(routing.queues)
         try:
-            exist, highest = known(piece.partitions, at, rows if count else 1, count)
+            exist, highest = _columns.known(piece.partitions, at, rows if count else 1, count)
         except BadRow as error:
             raise piece.bad(error) from None
         return exist, None if highest < 0 else highest
@@ -154,7 +171,7 @@ class SendColumns:
         except MetadataTimeout as error:
             if window.piece.partitions is None:
                 raise
-            raise _of_row(window.piece, window.at, error) from error.__cause__
+            raise _of_row(window.piece.first + window.at, error) from error.__cause__
         finally:
             if window.is_queued:
                 window.tell(deliveries)
@@ -169,13 +186,18 @@ class SendColumns:
             try:
                 delivery = await self._send(topic, value, key, partition=place, timestamp_ms=when, headers=headers or ())
             except (MetadataTimeout, RecordTooLarge) as error:
-                raise _of_row(piece, row, error) from error.__cause__
+                raise _of_row(piece.first + row, error) from error.__cause__
             deliveries.add_one(delivery._result, delivery.index)
 
 
-def _of_row(piece: Piece, row: int, error: KafkaError) -> KafkaError:
+def _records(table: Table, partition: int | None) -> Iterator[Record[bytes, bytes]]:
+    for piece in table.pieces():
+        for row in range(piece.rows):
+            value, key, when, headers, number = piece.row(row)
+            place = partition if piece.partitions is None else number
+            yield Record(value, key, place, table.moment if when is None else when, tuple(headers or ()))
+
+
+def _of_row(row: int, error: KafkaError) -> KafkaError:
     """Return the error with the row in its text."""
-    return type(error)(f"row {piece.first + row}: {error}")
-
-
-assert _ROWS <= MOST_ROWS
+    return type(error)(f"row {row}: {error}")

@@ -107,7 +107,6 @@ class SendMany:
 
         `singly`: functions of the user's are called for each record, which is therefore sent alone.
         """
-        self._singly = singly
         deliveries = Deliveries()
         try:
             if isinstance(records, AsyncIterable):
@@ -115,13 +114,15 @@ class SendMany:
                     await self._send_one(topic, record, deliveries)
             else:
                 check_records(records)
-                await self._send_chunks(topic, records, deliveries)
+                await self.send_chunks(topic, records, deliveries, singly=singly)
         except BaseException as error:
             deliveries.attach(error)
             raise
         return deliveries
 
-    async def _send_chunks(self, topic: str, records: Iterable[Any], deliveries: Deliveries) -> None:
+    async def send_chunks(self, topic: str, records: Iterable[Any], deliveries: Deliveries, *, singly: bool) -> None:
+        """Queue all records and add their deliveries to `deliveries`."""
+        self._singly = singly
         iterator = iter(records)
         size = _FEWEST
         while True:

@@ -7,14 +7,14 @@ twin is `_records_builder.pyx`; one contract suite runs both.
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aioproducer.engine.delivery.delivery import Delivery, make_delivery
 from aioproducer.engine.delivery.produce_request_result import compact, latest
 from aioproducer.records.record_batch import PARTS
-from aioproducer.records.varint_tables import FIELD, MOMENT, VARINT, field_size, varint
 from aioproducer.records.varints import NO_DELTA, NULL, TABLE
+from aioproducer.records.varints import varint as computed_varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
     from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
 
 __all__ = ["CLOSED", "FULL", "RECORD_OVERHEAD", "SHRINKS", "MemoryRecordsBuilder", "measured"]
+
+# Prepared varints and field sizes: plain Python looks one up more quickly than it computes one. They take 3 MiB, so only this build has them.
+
+# The byte of each seven bits that more follow, and of each that none follow.
+_MORE: Final = [bytes((bits | 0x80,)) for bits in range(128)]
+_LAST: Final = [bytes((bits,)) for bits in range(128)]
+# Zigzag doubles a number, so the lowest seven bits are even. The numbers count the lowest bits first, as `product` the last factor.
+VARINT: Final[list[bytes]] = [
+    *_LAST[::2],
+    *(low + high for high, low in product(_LAST[1:], _MORE[::2])),
+    *(low + middle + high for high, middle, low in product(_LAST[1 : TABLE >> 13], _MORE, _MORE[::2])),
+]
+# A record's first bytes after its length: no attributes, and the milliseconds since the first record of its batch.
+MOMENT: Final = [b"\0" + delta for delta in VARINT[:4096]]
+# Bytes of a field and of the length before it.
+FIELD: Final = [size + length for length, sizes in ((1, range(64)), (2, range(64, 8192)), (3, range(8192, TABLE))) for size in sizes]
 
 # Bytes of a record in an open batch beside its encoded ones: eight list slots and two bytes objects.
 RECORD_OVERHEAD: Final = 130
@@ -32,6 +48,18 @@ _FLAT: Final = frozenset({list, tuple})
 _BYTES: Final = frozenset({bytes})
 # An index below the value takes as many bytes as the key. A batch with more records than the last value is closed.
 _INDEX_ENDS: Final = {1: 64, 2: 8192, 3: TABLE}
+
+
+def varint(value: int) -> bytes:
+    """Return a value of up to 64 bits as a zigzag varint."""
+    return VARINT[value] if 0 <= value < TABLE else computed_varint(value)
+
+
+def field_size(size: int) -> int:
+    """Return the bytes of a field of `size` bytes (-1: null) with the length before it."""
+    if size < 0:
+        return len(NULL)
+    return FIELD[size] if size < TABLE else len(computed_varint(size)) + size
 
 
 class MemoryRecordsBuilder:

@@ -1,20 +1,22 @@
-"""Tests of `aioproducer.engine.append.column_window`: a window of rows is queued as whole batches, all of it or not at all."""
+"""Tests of `aioproducer.engine.append.column_batches`: a window of rows is queued as whole batches, all of it or not at all."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from builds import compiled_columns
 
 from aioproducer.core.topic_routing import murmur2
-from aioproducer.engine.append.column_window import ColumnWindow
+from aioproducer.engine.append import column_batches
+from aioproducer.engine.append.column_batches import ColumnWindow
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.errors import PartitionUnavailable, UsageError
 from aioproducer.records.arrow import Table
-from aioproducer.records.columns import measure
 from tests.engine.append.parts import NOW_MS, Parts
-from tests.tools.gate.exported_array import exported_bytes
 
+pytestmark = pytest.mark.skipif(column_batches._columns is None, reason="plain Python has no windows")
 KEYS = [b"k%d" % number for number in range(40)]
 VALUES = [b"%03d" % number for number in range(40)]
 
@@ -23,9 +25,9 @@ class Window:
     """A pending send of rows, as `send_columns` makes it."""
 
     def __init__(self, parts: Parts, values: list[bytes] = VALUES, keys: list[bytes] | None = None, partition: int | None = None) -> None:
-        self._arrays = exported_bytes(values), None if keys is None else exported_bytes(keys)
+        self._arrays = pa.array(values), None if keys is None else pa.array(keys)
         (piece,) = Table(*self._arrays, None).pieces()
-        rows, size = measure(piece.values, piece.keys, piece.moments, 0, piece.rows, 1_000_000, 1_000_000)
+        rows, size = compiled_columns.measure(piece.values, piece.keys, piece.moments, 0, piece.rows, 1_000_000, 1_000_000)
         assert rows == len(values)
         self.window = ColumnWindow(piece, 0, rows, size, partition=partition, keyed=keys is not None, moment=None)
         self.record = parts.record(partition=partition)

@@ -17,7 +17,7 @@ from sent_columns import START, batches, logged, numbered
 from transacting import committed, transactional
 from whole import jumping, running, turns
 
-from aioproducer import Deliveries, Producer
+from aioproducer import Deliveries, Producer, build_info
 from aioproducer.engine.append.send_columns import _ROWS
 from aioproducer.errors import (
     BufferExhausted,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from aioproducer.model import ProducerRecord
 
+needs_windows = pytest.mark.skipif(bool(build_info().columns_reason), reason="plain Python sends the rows by send_many")
 ROW = 110
 """Bytes of a row with a value of 15 less, about."""
 
@@ -198,6 +199,7 @@ async def test_rows_that_are_there_at_once_travel_in_batches_as_wide_as_full_one
         assert widest * 3 // 4 < max(sizes) <= widest
 
 
+@needs_windows
 @jumping
 async def test_rows_that_are_there_at_once_travel_in_wide_batches_while_memory_is_short() -> None:
     """A window is a quarter of `buffer_memory`, and one batch of it takes no more memory than ten would."""
@@ -211,6 +213,7 @@ async def test_rows_that_are_there_at_once_travel_in_wide_batches_while_memory_i
         assert sum(size > window * 3 // 4 for size in sizes) >= len(sizes) - 1
 
 
+@needs_windows
 @jumping
 async def test_columns_that_are_changed_meanwhile_end_in_an_error() -> None:
     """The caller breaks the rule and changes a column during the call. `send_columns` names the row that grew, and

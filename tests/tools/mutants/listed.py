@@ -1085,7 +1085,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "columns-rows-without-a-key-change-places",
-        "engine/append/column_window.py",
+        "engine/append/column_batches.py",
         "if -1 in partitions and len(partitions) > 1:",
         "if -1 in partitions and len(partitions) > 9:",
         ("tests/engine/append/test_send_columns.py",),

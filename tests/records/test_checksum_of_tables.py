@@ -9,11 +9,20 @@ import pytest
 
 from aioproducer import rows_checksum
 from aioproducer.errors import UsageError
-from tests.tools.gate.exported_array import exported_bytes
+from aioproducer.records import arrow
+from aioproducer.records import rows_checksum as module
 
 COUNT = 20_000
 VALUES = [None if number % 11 == 0 else b"%d" % number for number in range(COUNT)]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture(params=["chosen", "plain"], autouse=True)
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chosen build, and plain Python."""
+    if request.param == "plain":
+        for one in (arrow, module):
+            monkeypatch.setattr(one, "_compiled", None)
 
 
 def test_the_split_of_the_rows_does_not_matter() -> None:
@@ -36,7 +45,8 @@ def test_types_do_not_matter(kind: Any) -> None:
 
 
 def test_an_array_of_another_library() -> None:
-    assert rows_checksum(values=exported_bytes([b"a", b"b"])) == rows_checksum(values=pa.array([b"b", b"a"]))
+    foreign = type("Foreign", (), {"__arrow_c_array__": lambda _self, _schema=None: pa.array([b"a", b"b"]).__arrow_c_array__()})()
+    assert rows_checksum(values=foreign) == rows_checksum(values=pa.array([b"b", b"a"]))
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,19 @@ from array import array
 from typing import Any
 
 import pytest
-from builds import COLUMNS, both_builds, compiled_columns, needs_compiled_columns
+from builds import both_builds, compiled_columns, needs_compiled_columns, on_columns
 from column_rows import headers, partitions, strings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.records import plain_columns, row_hash
-from aioproducer.records.plain_columns import BadRow
+from aioproducer.records.encoded_rows import BadRow
+from aioproducer.records.rows_checksum import _hash
 
 pytestmark = both_builds
 
 MODULUS = 2**64
-each_build = pytest.mark.parametrize("build", COLUMNS)
+# None: plain Python.
+each_build = pytest.mark.parametrize("build", [pytest.param(None, id="plain"), pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)])
 sizes = st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 127, 200]))
 fields = st.one_of(st.none(), sizes.flatmap(lambda size: st.binary(min_size=size, max_size=size)))
 rows = st.tuples(
@@ -31,19 +32,20 @@ rows = st.tuples(
 
 def hashed(build: Any, some: list[Any], moment: int = -1, at: int = 0, end: int | None = None) -> int:
     """Return the sum for rows of value, key, time, headers and partition."""
+    if build is None:
+        return sum(_hash(*row, None) for row in some[at:end]) % MODULUS
     values, keys, times, lists, numbers = (list(column) for column in zip(*some, strict=True)) if some else [[]] * 5
     validity = sum((time is not None) << place for place, time in enumerate(times)).to_bytes(len(times) // 8 + 1, "little")
     clock = build.Moments(validity, array("q", [-7 if time is None else time for time in times]).tobytes(), 0, len(times))
     columns = strings(build, values), strings(build, keys), clock, headers(build, lists), partitions(build, numbers)
-    hash_rows = row_hash.hash_rows if build is plain_columns else build.hash_rows
-    return int(hash_rows(*columns, moment, at, (len(some) if end is None else end) - at))
+    return int(build.hash_rows(*columns, moment, at, (len(some) if end is None else end) - at))
 
 
 @needs_compiled_columns
 @given(some=st.lists(rows, max_size=6))
 @settings(max_examples=200, deadline=None)
 def test_both_builds_give_the_same_numbers(some: list[Any]) -> None:
-    assert hashed(plain_columns, some) == hashed(compiled_columns, some)
+    assert hashed(None, some) == hashed(compiled_columns, some)
 
 
 @each_build
@@ -119,20 +121,20 @@ def test_the_numbers_stay(build: Any) -> None:
     assert hashed(build, [(*row[:2], 5, *row[3:]) for row in full]) != 3186197866204340167
 
 
-@each_build
+@on_columns
 def test_a_time_of_all_rows_counts_as_that_of_each(build: Any) -> None:
-    hash_rows = row_hash.hash_rows if build is plain_columns else build.hash_rows
+    hash_rows = build.hash_rows
     values = strings(build, [b"v", b"w"])
     clock = build.Moments(None, array("q", [5, 5]).tobytes(), 0, 2)
     assert hash_rows(values, None, None, None, None, 5, 0, 2) == hash_rows(values, None, clock, None, None, -1, 0, 2)
     assert hash_rows(values, None, None, None, None, 5, 0, 2) != hash_rows(values, None, None, None, None, -1, 0, 2)
 
 
-@each_build
+@on_columns
 def test_a_row_that_cannot_be_one_is_named(build: Any) -> None:
     """By its offsets, its time, its headers or its partition; and rows that are not there are refused."""
     good = [b"a", b"b"]
-    hash_rows = row_hash.hash_rows if build is plain_columns else build.hash_rows
+    hash_rows = build.hash_rows
     damaged = build.Strings(None, array("i", [0, 1, 9]).tobytes(), b"abc", 0, 2, is_large=False)
     for columns in (
         (damaged, None, None, None, None),
