@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aioproducer import rows_checksum
+from aioproducer import Deliveries, rows_checksum
 from aioproducer.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class RowSender:
                 deliveries = await self._producer.send_columns(part.topic, **columns)
             except KafkaError as error:
                 # The rows before it were queued.
-                at = len(getattr(error, "queued", ()))
+                at = len(Deliveries.of(error))
                 partitions = columns.get("partitions")
                 partition = None if partitions is None else partitions[at].as_py()
                 raise self._failed(_Pending(None, first, part.topic, part.numbers), at, error, partition) from error
