@@ -35,9 +35,7 @@ def column(build: Any, keys: list[bytes | None]) -> Any:
     nobodys=st.integers(-1, 8),
 )
 @settings(max_examples=100, deadline=None)
-def test_each_row_is_where_its_key_belongs(
-    build: Any, keys: list[bytes | None], at: int, partitions: int, nobodys: int
-) -> None:
+def test_each_row_is_where_its_key_belongs(build: Any, keys: list[bytes | None], at: int, partitions: int, nobodys: int) -> None:
     """Groups are in the order of their first rows; those without a key together, or where they are said to belong."""
     at, nobodys = min(at, len(keys)), min(nobodys, partitions - 1)
     picks, groups = build.assign(column(build, keys), at, len(keys) - at, partitions, nobodys)

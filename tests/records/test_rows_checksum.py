@@ -18,7 +18,9 @@ pytestmark = both_builds
 
 MODULUS = 2**64
 # None: plain Python.
-each_build = pytest.mark.parametrize("build", [pytest.param(None, id="plain"), pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)])
+each_build = pytest.mark.parametrize(
+    "build", [pytest.param(None, id="plain"), pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)]
+)
 sizes = st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 127, 200]))
 fields = st.one_of(st.none(), sizes.flatmap(lambda size: st.binary(min_size=size, max_size=size)))
 rows = st.tuples(
