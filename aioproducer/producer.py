@@ -23,7 +23,6 @@ from aioproducer.engine.context import random_number
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
-from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.engine.tasks.fork_safety import FORKED
 from aioproducer.errors import CommitFailed, DeliveryError, ProducerClosed, TransactionAbortable, TransactionMisuse, UsageError, may_succeed
 from aioproducer.interfaces import Dialer, Resolver
@@ -152,7 +151,6 @@ class Producer(Generic[K, V]):
         **options: Any,
     ) -> None:
         # The first connection needs anyio. Its import takes some 35 ms, too long for the event loop that runs then.
-        load_backend()
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         check_available(cast("Compression", self.config.compression_type))
@@ -586,7 +584,7 @@ class Producer(Generic[K, V]):
                 `commit_transaction`.
         """
         # Most producers have no transactions.
-        from aioproducer.engine.transactions.context import TransactionScope
+        from aioproducer.engine.transactions.transaction_manager import TransactionScope
 
         return TransactionScope(lambda: self._running_engine().transaction_manager, self.config.max_block_ms / 1000)
 
@@ -729,7 +727,7 @@ class Producer(Generic[K, V]):
         Cancellation: nothing goes on.
         """
         # Most producers have no transactions.
-        from aioproducer.engine.transactions.committed_offsets import committed_offset
+        from aioproducer.engine.transactions.coordinator_calls import committed_offset
 
         engine = self._running_engine()
         transaction_manager = engine.transaction_manager

@@ -13,11 +13,14 @@ from aioproducer.config.producer_config import ProducerConfig, with_client_id
 from aioproducer.config.producer_options import ProducerOptions
 from aioproducer.engine.context import random_number
 from aioproducer.engine.resolver_runtime import ResolverRuntime
-from aioproducer.engine.tasks.anyio_backend import load_backend
-from aioproducer.engine.transactions.committed_offsets import committed_offset, committed_offsets
-from aioproducer.engine.transactions.offset_commits import commit_offsets
-from aioproducer.engine.transactions.transaction_ends import end_transaction
-from aioproducer.engine.transactions.transaction_listing import describe_transactions, list_transactions
+from aioproducer.engine.transactions.coordinator_calls import (
+    commit_offsets,
+    committed_offset,
+    committed_offsets,
+    describe_transactions,
+    end_transaction,
+    list_transactions,
+)
 from aioproducer.errors import ConfigError, ProducerClosed, UsageError
 from aioproducer.interfaces import Dialer, Resolver
 from aioproducer.model import (
@@ -78,7 +81,6 @@ class TransactionResolver:
                 "producers that have one. Leave it out"
             )
         # As `Producer` does.
-        load_backend()
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(config)
         self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)

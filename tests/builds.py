@@ -81,7 +81,7 @@ _SHARED = frozenset(
     for name in (
         *(twin.format(prefix) for twin in _TWINS for prefix in ("", "_")),
         "delivery.outcome",
-        "tasks.callbacks",
+        "tasks.supervisor",
         "observability.diagnostics",
     )
 )

@@ -18,7 +18,6 @@ from nodes import running
 
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.produce_attempt import Backoff
-from aioproducer.engine.tasks.anyio_backend import load_backend
 from aioproducer.net.dialer import TcpDialer
 from aioproducer.net.settings import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
@@ -78,7 +77,6 @@ async def longest_gap(port: int, authority: str) -> float:
 
 def main() -> None:
     # As the constructor of a producer does.
-    load_backend()
     authority = CertificateAuthority()
     with tempfile.TemporaryDirectory() as folder:
         files = authority.server().write(pathlib.Path(folder), "server")

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.core.produce_attempt import Backoff
     from aioproducer.engine.observability.metrics_recorder import Instruments
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
-    from aioproducer.engine.tasks.supervisor import Supervisor
+    from aioproducer.engine.tasks.supervisor import GuardedLoop, Supervisor
 
 __all__ = ["EngineContext", "random_number"]
 

@@ -15,8 +15,7 @@ from aioproducer.engine.context import EngineContext
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.observability.diagnostics import waiting_notice
 from aioproducer.engine.observability.metrics_recorder import Instruments
-from aioproducer.engine.tasks.guarded_loop import GuardedLoop
-from aioproducer.engine.tasks.supervisor import Supervisor, reason_of_end
+from aioproducer.engine.tasks.supervisor import GuardedLoop, Supervisor, reason_of_end
 from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.errors import ProducerClosed
 from aioproducer.net.cluster import Cluster

@@ -40,8 +40,7 @@ from aioproducer.engine.sender.failed_batches import FailedBatches
 from aioproducer.engine.sender.flushes import Flushes
 from aioproducer.engine.sender.record_formats import NEWEST, level_of
 from aioproducer.engine.sender.sender import Sender
-from aioproducer.engine.tasks.guarded_loop import GuardedLoop
-from aioproducer.engine.tasks.supervisor import Supervisor
+from aioproducer.engine.tasks.supervisor import GuardedLoop, Supervisor
 from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.engine.transactions.producer_id import ProducerIds
 from aioproducer.engine.transactions.transaction_gate import TransactionGate

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.memory.wait_queue import PendingSend
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.records.arrow import Piece
     from aioproducer.records.encoded_rows import Encoded
 

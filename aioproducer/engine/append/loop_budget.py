@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.engine.sender.sender import Sender
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.net.cluster import BrokerNode
 
 __all__ = ["MAX_SLICE_RECORDS", "MAX_WAKEUPS_PER_ITERATION", "DrainSchedule", "LoopBudget", "LoopBudgetWaiters"]

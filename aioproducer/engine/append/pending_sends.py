@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.engine.memory import wait_reasons
 from aioproducer.engine.memory.wait_queue import PendingSend, WaitQueue
-from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
+from aioproducer.engine.tasks.supervisor import DeadlineTimer
 from aioproducer.errors import UsageError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
-from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
+from aioproducer.engine.tasks.supervisor import DeadlineTimer
 from aioproducer.errors import RequestTimedOut, UsageError
 from aioproducer.interfaces import USER_FAILURES
 from aioproducer.model import CircuitEvent, CircuitState, TopicPartition, counted, exact_int

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from aioproducer.engine.delivery.produce_request_result import Call, Calls, DeliveryContext, ProduceRequestResult
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.errors import DeliveryError
 
 __all__ = ["CompletionQueue"]

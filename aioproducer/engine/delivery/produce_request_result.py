@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.engine.observability.diagnostics import SlowCallbacks
-from aioproducer.engine.tasks.callbacks import run_callbacks
+from aioproducer.engine.tasks.supervisor import run_callbacks
 from aioproducer.model import RecordMetadata, TimestampType
 from aioproducer.records.varints import NO_DELTA, unvarint, varint
 

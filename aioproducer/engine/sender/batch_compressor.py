@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.append.loop_budget import DrainSchedule
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.records.compression import CompressionRatios
 
 __all__ = ["BatchCompressor"]

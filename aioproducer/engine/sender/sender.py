@@ -24,7 +24,7 @@ from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
-from aioproducer.engine.tasks.guarded_loop import DeadlineTimer
+from aioproducer.engine.tasks.supervisor import DeadlineTimer
 from aioproducer.errors import ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
 from aioproducer.model import Acks, Compression, counted
 from aioproducer.net.connection import Answer

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueue
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.chosen_build import FastPath
-    from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+    from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.errors import DeliveryError
     from aioproducer.net.cluster import Cluster
 

@@ -11,7 +11,7 @@ from builds import BUILDS
 
 from aioproducer.engine.delivery import completion_queue
 from aioproducer.engine.delivery.completion_queue import MAX_WAKEUPS_PER_ITERATION, CompletionQueue
-from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+from aioproducer.engine.tasks.supervisor import GuardedLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from aioproducer.engine.chosen_build import DeliveryContext, MemoryRecordsBuilde
 from aioproducer.engine.delivery import deliveries as module
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.deliveries import Deliveries
-from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+from aioproducer.engine.tasks.supervisor import GuardedLoop
 from aioproducer.errors import DeliveryError, Persisted
 
 pytestmark = pytest.mark.asyncio

@@ -21,7 +21,7 @@ import uvloop
 from builds import BUILDS
 
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
-from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+from aioproducer.engine.tasks.supervisor import GuardedLoop
 from aioproducer.errors import BrokerError, DeliveryError, Persisted, broker_error
 
 if TYPE_CHECKING:

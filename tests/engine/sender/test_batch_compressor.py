@@ -13,7 +13,7 @@ from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
 from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
-from aioproducer.engine.tasks.guarded_loop import GuardedLoop
+from aioproducer.engine.tasks.supervisor import GuardedLoop
 from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
 from aioproducer.records.compression import CompressionRatios, compress

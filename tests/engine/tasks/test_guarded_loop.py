@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from aioproducer.engine.tasks.guarded_loop import DeadlineTimer, GuardedLoop
+from aioproducer.engine.tasks.supervisor import DeadlineTimer, GuardedLoop
 from aioproducer.errors import ProtocolError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.engine.transactions.context`: what `async with producer.transaction()` does at the end of its body."""
+"""Tests of `aioproducer.engine.transactions.transaction_manager`: what `async with producer.transaction()` does at the end of its body."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer.core.transactions.transaction import State
-from aioproducer.engine.transactions.context import TransactionScope
+from aioproducer.engine.transactions.transaction_manager import TransactionScope
 from aioproducer.errors import ProducerClosed, TransactionAbortable, TransactionTimeout
 
 LATE = TransactionTimeout("commit_transaction() did not end")

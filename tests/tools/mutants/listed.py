@@ -1015,7 +1015,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "txn-a-body-that-raises-commits",
-        "engine/transactions/context.py",
+        "engine/transactions/transaction_manager.py",
         "        if error is not None:",
         "        if False:",
         ("tests/scenarios/test_transactions.py::test_a_body_that_raises",),
@@ -1528,7 +1528,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an-unstable-offset-is-returned",
-        "engine/transactions/committed_offsets.py",
+        "engine/transactions/coordinator_calls.py",
         "require_stable=is_stable)",
         "require_stable=False)",
         ("tests/scenarios/test_prepared.py::test_an_unstable_offset_is_waited_for",),
@@ -1542,7 +1542,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-transaction-of-version-1-is-ended-in-version-2",
-        "engine/transactions/transaction_ends.py",
+        "engine/transactions/coordinator_calls.py",
         "prepared.version)",
         "2)",
         ("tests/scenarios/test_prepared.py::test_while_the_producer_lives",),
