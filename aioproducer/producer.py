@@ -44,6 +44,7 @@ from aioproducer.model import (
     seconds_of,
 )
 from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
+from aioproducer.net.settings import net_settings
 from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key, read_transactional_id
 from aioproducer.records.compression import check_available
 from aioproducer.topic import KindOf, Topic, encoding_of
@@ -198,7 +199,9 @@ class Producer(Generic[K, V]):
         # The old fast path may hold the state of a start that failed.
         self._fast_path = closed_path(self.config)
         self._starting_engine = engine = Runtime(
-            self.config, self._fast_path, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock
+            self.config,
+            self._fast_path,
+            net_settings(self.config, VERSION, self._dialer, self._resolver, self._chance, self._wall_clock),
         )
         try:
             await engine.start(wait=wait)
@@ -465,7 +468,7 @@ class Producer(Generic[K, V]):
                 self._unstarted.parts.close_interception()
                 self._unstarted = None
             self._release_client_id()
-        elif not (engine.is_forked or (self._is_engine_stopped and engine.startup.has_ended and engine.shutdown.has_ended)):
+        elif not (engine.is_forked or (self._is_engine_stopped and engine.has_start_ended and engine.has_ended)):
             await self._stop_engine(engine)
 
     async def _stop_engine(self, engine: Runtime) -> None:
@@ -476,13 +479,13 @@ class Producer(Generic[K, V]):
         try:
             if is_over:
                 if is_first:
-                    engine.shutdown.drop()
+                    engine.drop()
             elif engine is self._starting_engine:
-                await engine.startup.stop()
+                await engine.stop_starting()
             elif is_first:
-                await engine.shutdown.stop(self.config.close_timeout_ms / 1000)
+                await engine.stop(self.config.close_timeout_ms / 1000)
             else:
-                await engine.shutdown.ended()
+                await engine.ended()
         finally:
             self._release_client_id()
 
@@ -793,9 +796,9 @@ class Producer(Generic[K, V]):
             return f"<{whose}: not started>"
         if engine.is_forked:
             return f"<{whose}: of the process that was forked from>"
-        if engine.shutdown.failure is not None:
+        if engine.failure is not None:
             return f"<{whose}: failed>"
-        return f"<{whose}: {'running' if engine.shutdown.is_open else 'stopped'}, {engine.pool.available} bytes free, {engine.waiting} waiting>"
+        return f"<{whose}: {'running' if engine.is_open else 'stopped'}, {engine.pool.available} bytes free, {engine.waiting} waiting>"
 
     def __reduce__(self) -> Never:
         raise TypeError(
@@ -812,7 +815,7 @@ class Producer(Generic[K, V]):
             )
         finally:
             # A warnings filter may raise the warning as an error.
-            engine.shutdown.drop()
+            engine.drop()
 
 
 # The calls as they are defined above: a program may replace those of the class, as instrumentations do with `send`.

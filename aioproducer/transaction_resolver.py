@@ -33,6 +33,7 @@ from aioproducer.model import (
     TransactionListing,
 )
 from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
+from aioproducer.net.settings import net_settings
 from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
 
 __all__ = ["TransactionResolver"]
@@ -105,7 +106,7 @@ class TransactionResolver:
             self._engine.check_place()
             raise ProducerClosed("a resolver starts once; make a new one" if self._has_started else "the resolver starts already")
         engine = self._engine = ResolverRuntime(
-            self.config, self._dialer, self._resolver, VERSION, chance=self._chance, wall_clock=self._wall_clock
+            self.config, net_settings(self.config, VERSION, self._dialer, self._resolver, self._chance, self._wall_clock)
         )
         try:
             await engine.start()

@@ -20,14 +20,11 @@ from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
 from aioproducer.errors import ProducerClosed
 from aioproducer.net.cluster import Cluster
 from aioproducer.net.dialer import close_socket
-from aioproducer.net.settings import net_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aioproducer.config import ProducerConfig
-    from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.net.cluster import BrokerNode
+    from aioproducer.net.settings import NetSettings
 
 __all__ = ["ResolverRuntime"]
 
@@ -41,24 +38,13 @@ class ResolverRuntime:
     """Holds the parts of one resolver.
 
     Args:
-        version: of this software, for brokers' metrics.
-        chance: returns a random number in [0, 1).
-        wall_clock: returns the seconds since the epoch.
+        settings: of all connections.
 
     Attributes:
         calls: makes the calls to coordinators.
     """
 
-    def __init__(
-        self,
-        config: ProducerConfig,
-        dialer: Dialer,
-        resolver: Resolver,
-        version: str,
-        *,
-        chance: Callable[[], float],
-        wall_clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, config: ProducerConfig, settings: NetSettings) -> None:
         loop = asyncio.get_running_loop()
         self.loop: asyncio.AbstractEventLoop = loop
         self._config = config
@@ -66,17 +52,16 @@ class ResolverRuntime:
         self._failure: BaseException | None = None
         self._is_open = False
         self._starting = asyncio.timeout(None)
-        instruments = self._instruments = Instruments(config, version, loop, int(wall_clock() * 1000))
+        instruments = self._instruments = Instruments(config, settings.software_version, loop, int(settings.wall_clock() * 1000))
         view = ClusterMetadata()
         is_due = asyncio.Event()
         schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_due.set)
-        settings = net_settings(config, version, dialer, resolver, chance, wall_clock)
         settings = settings._replace(observer=instruments, cluster_id=lambda: view.cluster_id, on_another_cluster=schedule.request_brokers)
         self._tokens = None if settings.security is None else settings.security.tokens
         self._supervisor = Supervisor(self._on_failure)
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         guard = GuardedLoop(loop, self._on_failure)
-        context = EngineContext(config, guard, self._supervisor, backoff, chance, instruments)
+        context = EngineContext(config, guard, self._supervisor, backoff, settings.chance, instruments)
         assert isinstance(config.bootstrap_servers, tuple)
         self._cluster = Cluster(config.bootstrap_servers, settings, self._supervisor.spawn, lambda _node: None)
         self._updater = MetadataUpdater(context, self._cluster, view, schedule, is_due)
@@ -101,6 +86,7 @@ class ResolverRuntime:
         except TimeoutError as error:
             await self.stop()
             raise ProducerClosed("the resolver was stopped while it started") from error
+        # Cancellation, too: no connection may be left.
         except BaseException:
             await self.stop()
             raise

@@ -49,8 +49,6 @@ from aioproducer.net.cluster import Cluster
 from aioproducer.records.compression import CompressionRatios
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.hooked_path import HookedFastPath
     from aioproducer.engine.chosen_build import FastPath
@@ -67,17 +65,14 @@ class EngineParts:
     Args:
         fast_path: the fast path of `send`.
         settings: of all connections.
-        wall_clock: returns the seconds since the epoch.
         runtime: the owner, which fails the producer after a bug and refuses calls after its end.
     """
 
-    def __init__(
-        self, config: ProducerConfig, fast_path: FastPath, settings: NetSettings, wall_clock: Callable[[], float], runtime: Runtime
-    ) -> None:
+    def __init__(self, config: ProducerConfig, fast_path: FastPath, settings: NetSettings, runtime: Runtime) -> None:
         loop = asyncio.get_running_loop()
         # With transactions, a commit raises the failures, so there is no warning.
         self.unhandled_failures = UnhandledFailures(loop, config.client_id, config.on_delivery_error, warns=not config.transactional_id)
-        self.delivery_context = DeliveryContext(loop, self.unhandled_failures.on_failure, wall_clock)
+        self.delivery_context = DeliveryContext(loop, self.unhandled_failures.on_failure, settings.wall_clock)
         watch = self.delivery_context.watch
         guard = GuardedLoop(loop, runtime.on_bug)
         self.supervisor = Supervisor(runtime.fail)

@@ -123,6 +123,7 @@ class NetSettings(NamedTuple):
         max_idle: time after which an unused connection is closed; 0: never.
         canonical_bootstrap: True if the canonical names behind a bootstrap address replace its addresses.
         rebootstraps: True if the cluster starts over from the bootstrap addresses when no known broker can be reached.
+        wall_clock: returns the seconds since 1970.
         observer: is notified of the connections' events.
         security: how connections are encrypted and authenticated; None: PLAINTEXT.
         cluster_id: returns the id of the cluster that the known brokers belong to; None: it is not known.
@@ -141,6 +142,7 @@ class NetSettings(NamedTuple):
     max_idle: float
     canonical_bootstrap: bool
     rebootstraps: bool
+    wall_clock: Callable[[], float] = wall_time
     observer: Observer = UNSEEN
     security: Security | None = None
     cluster_id: Callable[[], str | None] = lambda: None
@@ -175,5 +177,6 @@ def net_settings(
         max_idle=max(config.connections_max_idle_ms, 0) / 1000,
         canonical_bootstrap=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         rebootstraps=config.metadata_recovery_strategy == "rebootstrap",
+        wall_clock=wall_clock,
         security=security_of(config, chance, wall_clock),
     )

@@ -219,7 +219,7 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
             task = asyncio.create_task(work())
             while not producer._engine.parts.admission._waiters.has_unplaced:
                 await turns(1)
-            producer._engine.shutdown.fail(RuntimeError("a bug"))
+            producer._engine.fail(RuntimeError("a bug"))
             with pytest.raises(ProducerClosed, match="a bug"):
                 await asyncio.wait_for(task, 1)
             assert all(delivery.done() for delivery in sent)
@@ -297,7 +297,7 @@ async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(m
 
             monkeypatch.setattr(engine.parts.sender, "drain_all", fail)
             tasks = [asyncio.create_task(work()) for _ in range(3)]
-            while engine.shutdown.failure is None:
+            while engine.failure is None:
                 await turns(1)
                 with contextlib.suppress(WouldBlock, ProducerClosed):
                     producer.send_nowait("orders", VALUE)  # queues the record of the send that waits
