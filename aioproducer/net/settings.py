@@ -142,7 +142,7 @@ class NetSettings(NamedTuple):
     max_idle: float
     canonical_bootstrap: bool
     rebootstraps: bool
-    wall_clock: Callable[[], float] = wall_time
+    wall_clock: Callable[[], float] = lambda: time.time()
     observer: Observer = UNSEEN
     security: Security | None = None
     cluster_id: Callable[[], str | None] = lambda: None
