@@ -19,7 +19,7 @@ import pytest
 from aioproducer import DeliveryError, Producer, Record
 from aioproducer.core.producer_batch import PartitionQueue
 from aioproducer.testing import FakeCluster
-from tests.jumping import JumpingLoop
+from tests.support.jumping import JumpingLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

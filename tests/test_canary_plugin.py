@@ -60,7 +60,7 @@ SOUND = {
 
 def run(pytester: Pytester, monkeypatch: pytest.MonkeyPatch, lines: dict[str, str]) -> pytest.RunResult:
     """Run a suite with a test for each line. Its report shows neither output nor warnings, as the watch of this run would find those."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS / "support")]))
     pytester.makeconftest(CONFTEST)
     tests = [f"def test_{name}(capsys):\n    {line}\n" for name, line in lines.items()]
     pytester.makepyfile(textwrap.dedent(HEAD) + "\n".join(tests))

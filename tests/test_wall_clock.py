@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from scenarios.whole import jumping
+from whole import jumping
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster

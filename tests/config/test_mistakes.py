@@ -13,7 +13,7 @@ import pytest
 import aioproducer
 from aioproducer import Producer, Record
 from aioproducer.testing import FakeCluster
-from tests.jumping import run
+from tests.support.jumping import run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,9 +7,10 @@ import pathlib
 import subprocess
 import sys
 
-import hostile
 import pytest
 from builds import BUILDS
+
+from tests.contract import hostile
 
 HERE = pathlib.Path(__file__)
 SECONDS = 300
@@ -19,7 +20,7 @@ SECONDS = 300
 @pytest.mark.parametrize("case", hostile.CASES)
 def test_it_survives(build: str, case: str) -> None:
     """Run one case of hostile.py."""
-    paths = (HERE.parents[2], HERE.parents[1], os.environ.get("PYTHONPATH", ""))
+    paths = (HERE.parents[2], HERE.parents[1] / "support", os.environ.get("PYTHONPATH", ""))
     ended = subprocess.run(
         [sys.executable, str(HERE.with_name("hostile.py")), build, case],
         capture_output=True,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from vectors.generate import run
-from vectors.golden import Case, build_batch, unhex
 
 from aioproducer.model import Compression
 from aioproducer.records.reader import Record
+from tests.vectors.generate import run
+from tests.vectors.golden import Case, build_batch, unhex
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
 # More than one block of each codec, and bytes that no codec makes smaller.

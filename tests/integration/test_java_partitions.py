@@ -6,11 +6,11 @@ import json
 import random
 
 import pytest
-from vectors.generate import run
 
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.producer_batch import PartitionQueue
 from aioproducer.core.topic_routing import TopicRouting, weighed
+from tests.vectors.generate import run
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
 PARTITIONS = (1, 2, 3, 7, 12, 50, 1000, 65_537)

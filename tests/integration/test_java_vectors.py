@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from vectors.generate import run
-from vectors.golden import FILE, area, build, cases, expected, record, unhex, written
 
 from aioproducer.model import Compression
+from tests.vectors.generate import run
+from tests.vectors.golden import FILE, area, build, cases, expected, record, unhex, written
 
 if TYPE_CHECKING:
-    from vectors.golden import Vector
+    from tests.vectors.golden import Vector
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
 

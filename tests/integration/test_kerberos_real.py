@@ -10,11 +10,11 @@ import os
 import subprocess
 import time
 import uuid
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
-from kerberized import NEEDS_KERBEROS
 from secured import Way, write_by_aiokafka
 
 from aioproducer import BootstrapFailed, Producer
@@ -28,7 +28,17 @@ if TYPE_CHECKING:
 
     from tests.support.kafka_security import Listener
 
-pytestmark = NEEDS_KERBEROS
+MISSING = f"{', '.join(Kdc.missing())} not found: apt-get install krb5-kdc krb5-admin-server krb5-user" if Kdc.missing() else ""
+PACKAGE = (
+    "" if find_spec("gssapi") else "gssapi is not installed: apt-get install gcc libkrb5-dev, then pip install 'aioproducer[kerberos]'"
+)
+# `integration`, too: what runs tests without Java runs none with other programs either. `nox -s kerberos` skips none.
+pytestmark = [
+    pytest.mark.kerberos,
+    pytest.mark.integration,
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.skipif(bool(PACKAGE), reason=PACKAGE),
+]
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 LISTENERS: tuple[Listener, ...] = ("SASL_PLAINTEXT", "SASL_SSL")

@@ -817,7 +817,7 @@ def mutate(data: bytearray, chance: random.Random) -> None:
 
 def test_a_hundred_connections_dialled_at_once_do_not_hold_the_loop() -> None:
     """A heartbeat of 1 ms beside them never waits for more than 20 ms of the thread's CPU. At once, they take 60 ms and more."""
-    program = pathlib.Path(__file__).parents[1] / "dials_at_once.py"
+    program = pathlib.Path(__file__).parents[1] / "support/dials_at_once.py"
     # asyncio's debug mode makes each step take half as long again
     env = environment_without_debug_mode()
     done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, check=True, timeout=120)

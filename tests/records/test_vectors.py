@@ -10,14 +10,14 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
-from vectors.golden import area, build, cases, entries, expected, vectors, written
 
 from aioproducer.errors import UsageError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.reader import ControlRecord, ControlType, control_record, read_batches
+from tests.vectors.golden import area, build, cases, entries, expected, vectors, written
 
 if TYPE_CHECKING:
-    from vectors.golden import Vector
+    from tests.vectors.golden import Vector
 
 CASES = {"empty batch", "one", "null key", "null value", "headers", "negative delta", "many"}  # those that there must be at least
 REFUSED = sorted(

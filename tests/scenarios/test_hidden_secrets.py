@@ -21,7 +21,7 @@ from aioproducer.errors import KafkaError
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.security.listener import ListenerSecurity
 from aioproducer.testing.security.oauthbearer import ListenerTokens
-from tests.jumping import JumpingLoop
+from tests.support.jumping import JumpingLoop
 
 if TYPE_CHECKING:
     import pathlib

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import BUILDS, producer_on
-from scenarios.whole import encode_at_once
+from whole import encode_at_once
 
 import aioproducer
 from aioproducer.errors import UsageError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import BUILDS, producer_on
-from scenarios.whole import jumping
+from whole import jumping
 
 from aioproducer import Producer
 from aioproducer.engine.append.admission import Admission

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenarios.transacting import VERSIONS, committed, transactional
+from transacting import VERSIONS, committed, transactional
 from whole import jumping, running
 
 from aioproducer.core.topic_routing import murmur2

@@ -6,9 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
-from scenarios.transacting import VERSIONS, asked, committed, transactional
-from scenarios.whole import jumping, running, turns
+from transacting import VERSIONS, asked, committed, transactional
+from whole import jumping, running, turns
 
 from aioproducer import (
     BrokerError,
@@ -22,6 +21,7 @@ from aioproducer import (
     TransactionTimeout,
     UsageError,
 )
+from tests.scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
 
 if TYPE_CHECKING:
     from aioproducer.testing import FakeCluster

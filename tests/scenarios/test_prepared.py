@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenarios.transacting import VERSIONS, asked, cluster_of, committed, transactional
-from scenarios.whole import jumping, turns
+from transacting import VERSIONS, asked, cluster_of, committed, transactional
+from whole import jumping, turns
 
 from aioproducer import (
     BrokerError,

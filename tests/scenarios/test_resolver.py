@@ -9,9 +9,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
-from scenarios.transacting import VERSIONS, asked, cluster_of, committed
-from scenarios.whole import jumping, turns
+from transacting import VERSIONS, asked, cluster_of, committed
+from whole import jumping, turns
 
 from aioproducer import (
     BootstrapFailed,
@@ -25,6 +24,7 @@ from aioproducer import (
     UsageError,
 )
 from aioproducer.testing import FakeCluster, ListenerSecurity
+from tests.scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
-from scenarios.transacting import VERSIONS, committed
-from scenarios.whole import jumping
+from transacting import VERSIONS, committed
+from whole import jumping
 
 from aioproducer import (
     ConsumerGroupMetadata,
@@ -23,6 +22,7 @@ from aioproducer import (
     UsageError,
 )
 from aioproducer.testing import FakeCluster
+from tests.scenarios.test_prepared import prepared_by, refusal, resolving, with_topic
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from loops import KIND
-from scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
-from scenarios.whole import jumping, turns
+from whole import jumping, turns
 
 from aioproducer import Producer, ProducerClosed, TransactionAbortable, TransactionError, TransactionMisuse, TransactionTimeout
+from tests.scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

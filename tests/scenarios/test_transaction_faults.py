@@ -7,8 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
-from scenarios.whole import assert_nothing_left, jumping, running
+from whole import assert_nothing_left, jumping, running
 
 from aioproducer import (
     CommitFailed,
@@ -24,6 +23,7 @@ from aioproducer import (
     TransactionTimeout,
 )
 from aioproducer.testing.transactions import Holder
+from tests.scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
 
 if TYPE_CHECKING:
     from aioproducer.testing import FakeCluster

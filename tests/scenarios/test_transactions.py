@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiokafka
 import pytest
-from scenarios.transacting import VERSIONS, asked, cluster_of, committed, transactional
-from scenarios.whole import jumping, running, turns
+from transacting import VERSIONS, asked, cluster_of, committed, transactional
+from whole import jumping, running, turns
 
 from aioproducer import (
     ConfigError,

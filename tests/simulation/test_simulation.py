@@ -31,7 +31,7 @@ CPU_SECONDS = 60  # 30 on a machine with nothing else to do
 SLOWER = ("PYTHONASYNCIODEBUG", "ASAN_OPTIONS")
 """Where one of these is set, everything takes several times as long."""
 TESTS = pathlib.Path(__file__).parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS / "support"), str(TESTS.parent)])}
 SIMULATE = "import loops; loops.use()\nfrom tests.simulation import simulate\n"
 DIGESTS = f"{SIMULATE}for seed in range(1, 16): print(simulate(seed).digest)"
 

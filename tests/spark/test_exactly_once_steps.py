@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenarios.whole import jumping
+from whole import jumping
 
 from aioproducer import BrokerError, KafkaError, TransactionMisuse, TransactionResolver, TransactionTimeout
 from aioproducer.spark import ledger as ledger_module

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from group_members import Consumer, fetched, named, offsets_of
-from test_admin import NOT_GROWN, NOT_MADE, growth, new_topic, resource
-from test_strictness import REFUSED
 from transaction_stories import STORIES as TRANSACTION_STORIES
 from transaction_stories import timed_out, zombies
 from transactional import Hand
@@ -20,6 +18,8 @@ from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 from tests.support.kafka_security import set_feature
+from tests.testing.test_admin import NOT_GROWN, NOT_MADE, growth, new_topic, resource
+from tests.testing.test_strictness import REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_requests import batch, produce
-from test_security import scram
 
 from aioproducer.errors import ConnectionLost
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens, unsecured_token
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from tests.support.kafka_security import KafkaSecurity, SecuredKafkaServer
+from tests.testing.test_security import scram
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

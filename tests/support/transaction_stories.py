@@ -14,7 +14,7 @@ from aioproducer.wire.api import ApiKey
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from test_fake_alike import World
+    from tests.testing.test_fake_alike import World
 
 LAST = 2**31 - 1
 

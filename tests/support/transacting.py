@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenarios.whole import running
+from whole import running
 
 from aioproducer.testing import FakeCluster
 
