@@ -438,6 +438,7 @@ class Cluster:
                     await connection.gone()
         except TimeoutError:
             pass
+        # a cancellation: no stream stays open
         except BaseException:
             self.close(now=True)
             raise
@@ -454,6 +455,7 @@ class Cluster:
                 node.abort() if now else node.close()
                 if not number % _MAX_CLOSED_PER_ITERATION:
                     await asyncio.sleep(0)
+        # a cancellation: the rest is closed at once
         except BaseException:
             self.close(now=now)
             raise

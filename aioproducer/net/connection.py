@@ -263,7 +263,7 @@ class Connection:
                     self._call(on_end, cause)
                 self._on_lost(self)
             except BaseException:
-                # A signal handler's: what it has broken off is done again.
+                # A signal handler's: what it has broken off is handed to the loop, as its requests would wait for ever.
                 self._loop.call_soon(end_requests)
                 raise
 
@@ -484,7 +484,7 @@ class Connection:
             requests.popleft()
             self._call(request.on_answer, answer)
         except BaseException:
-            # A signal handler's. A second call does nothing if the first has begun.
+            # A signal handler's. The request left the queue, so nobody else would call. A second call does nothing if the first has begun.
             self._call(request.on_answer, answer)
             raise
 

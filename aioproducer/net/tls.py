@@ -129,6 +129,7 @@ class TlsStream:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
+            # a cancellation: no stream stays open
             except BaseException:
                 self.abort()
                 raise

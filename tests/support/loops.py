@@ -40,6 +40,17 @@ _ON_UVLOOP = {
             test_a_connection_that_was_reset_already
             test_nobody_listens
             test_the_sizes_of_the_sockets_buffers
+            test_a_name_that_a_resolver_gave_is_looked_up
+        """,
+        "tests/net/test_addresses.py": """
+            test_dns_gives_every_answer_once
+            test_dns_says_why_it_failed
+            test_dns_knows_the_name_of_an_address
+        """,
+        "tests/scenarios/test_name_lookups.py": """
+            test_names_while_the_default_executor_is_busy
+            test_canonical_names
+            test_names_that_hang
         """,
         "tests/scenarios/test_shutdown.py": """
             test_stop_sends_what_is_queued_and_leaves_nothing
