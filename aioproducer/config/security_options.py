@@ -386,11 +386,11 @@ class SecurityOptions:
         300, number(0, 3600, unit="s"), "seconds before a token's end that are left for its refresh, unless its life is too short for them"
     )
     sasl_login_connect_timeout_ms: float | None = option(
-        None, or_none(ms(1)), "time for a connection to the token endpoint; its whole answer may take this and sasl_login_read_timeout_ms together; None: 10 s"
+        None,
+        or_none(ms(1)),
+        "time for a connection to the token endpoint; its whole answer may take this and sasl_login_read_timeout_ms together; None: 10 s",
     )
-    sasl_login_read_timeout_ms: float | None = option(
-        None, or_none(ms(1)), "time for the answer of the token endpoint; None: 10 s"
-    )
+    sasl_login_read_timeout_ms: float | None = option(None, or_none(ms(1)), "time for the answer of the token endpoint; None: 10 s")
     sasl_login_retry_backoff_ms: float = option(100, ms(1), "pause after a token could not be had; it doubles with each failure")
     sasl_login_retry_backoff_max_ms: float = option(10_000, ms(1), "the longest pause after a token could not be had")
     sasl_kerberos_service_name: str = option(
