@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import logging
 import os
@@ -221,6 +222,54 @@ async def test_each_batch_has_a_callback_of_its_own_after_the_other_hook() -> No
     assert [word for word in told if word != "."] in (["error", "error", "failed", "failed"], ["error", "failed", "error", "failed"])
     first, second = (at for at, word in enumerate(told) if word == "failed")
     assert "." in told[first:second]
+
+
+@jumping
+async def test_a_flush_waits_for_the_calls() -> None:
+    """They are in an empty context. A flush that is cancelled meanwhile harms no other."""
+    place = contextvars.ContextVar("place", default="outside")
+    place.set("inside")
+    seen: list[str] = []
+    async with running(on_failed=lambda _error, _records: seen.append(place.get())) as (cluster, producer):
+        cluster.fail("Produce", "POLICY_VIOLATION", times=None)
+        for partition in range(2):
+            await producer.send("orders", b"v", partition=partition)
+        flushes = [asyncio.create_task(producer.flush()) for _ in range(3)]
+        await turns(1)
+        flushes[1].cancel()
+        assert [flushed.failed for flushed in await asyncio.gather(flushes[0], flushes[2])] == [2, 2]
+        assert seen == ["outside"] * 2
+        assert flushes[1].cancelled()
+
+
+@jumping
+async def test_what_ends_a_program_reaches_the_loop_and_the_next_batch_is_handed_out() -> None:
+    """As from any callback of the loop."""
+
+    class Ending(BaseException):
+        """As SystemExit, which would end the test."""
+
+    failed, reported = Failed(), list[Any]()
+
+    def hook(error: DeliveryError, records: Sequence[FailedRecord]) -> None:
+        failed(error, records)
+        if len(failed.batches) == 1:
+            raise Ending
+
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(type(context["exception"])))
+    async with running(on_failed=hook) as (cluster, producer):
+        cluster.fail("Produce", "POLICY_VIOLATION", times=None)
+        for number in range(2):
+            await producer.send("orders", b"%d" % number, partition=number)
+        await producer.flush()
+        assert (len(failed.batches), reported) == (2, [Ending])
+
+
+def test_a_failed_record_does_not_show_its_bytes() -> None:
+    """`repr` shows no bytes of a record; the arguments of `send` are its first fields."""
+    record = FailedRecord("orders", b"canary", b"canary", 3, 7, (("name", b"canary"),), Persisted.MAYBE)
+    assert repr(record) == "<FailedRecord for orders-3 of 7, persisted=maybe: 1 header>"
+    assert record[:6] == ("orders", b"canary", b"canary", 3, 7, (("name", b"canary"),))
 
 
 @jumping

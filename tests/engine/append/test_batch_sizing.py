@@ -9,12 +9,10 @@ import pytest
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.chosen_build import RECORD_OVERHEAD
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD
 from tests.engine.append.parts import NOW_MS, Parts
 
 FIRST, LEAST = 4096, 512
-MIB = 1 << 20
 
 
 def opened(parts: Parts, size: int = 100) -> Any:
@@ -93,17 +91,6 @@ def test_batches_open_with_least_bytes_after_memory_was_short() -> None:
     assert sizes == [LEAST] * (len(sizes) - 1) + [FIRST]
 
 
-def test_a_batch_after_a_shortage_opens_with_what_the_last_one_took() -> None:
-    """Growth in steps would copy the records of a busy partition again and again."""
-    parts = Parts(batch_size=16_384)
-    queue = parts.routing.queues[0]
-    queue.filled = 3000
-    taken = parts.use_up()
-    assert parts.sizing.open(queue, NOW_MS, 100, nothing) is None
-    parts.pool.release(taken)
-    assert opened(parts).open.granted == 3000
-
-
 @pytest.mark.parametrize(
     ("prepare", "grows_by"),
     [
@@ -126,27 +113,6 @@ def test_a_full_batch_that_waits_grows_beyond_batch_size(prepare: Any, grows_by:
     assert before - parts.pool.available == grows_by
     assert parts.budget.spent - spent == min(grows_by, parts.sizing.limit), "other iterations fill the rest"
     assert parts.routing.queues[0].is_sendable is bool(grows_by)
-
-
-def test_a_full_batch_that_finds_no_memory_may_grow_later() -> None:
-    """It stays open until `batch_max_size`, as the record behind it waits for memory in any case."""
-    parts = Parts(batch_size=1024, batch_max_size=2048)
-    batch = opened(parts)
-    parts.use_up(99)
-    assert not parts.sizing.may_grow(batch, 99), "it grows now"
-    assert parts.sizing.may_grow(batch, 100)
-    assert not parts.sizing.may_grow(batch, 1025), "it never takes that"
-    parts.routing.is_narrow = True
-    assert not parts.sizing.may_grow(batch, 100)
-
-
-def test_while_memory_is_short_a_batch_grows_by_no_more_than_follows_at_once() -> None:
-    """`is_there` has counted the records that follow, not a whole `batch_size` for each partition."""
-    parts = Parts(batch_size=1024)
-    batch = opened(parts)
-    parts.pool.take(parts.pool.available // 2)
-    assert parts.sizing.widen(batch, 100, at_once=300)
-    assert batch.open.granted == 1024 - OVERHEAD + 300
 
 
 def test_a_batch_grows_to_batch_max_size_at_most() -> None:
@@ -189,18 +155,6 @@ def test_a_batch_that_opens_at_full_size_counts_as_a_small_one() -> None:
     assert parts.budget.spent == FIRST + BATCH_OVERHEAD
 
 
-def test_a_full_partition_gets_no_batch_and_none_of_its_batches_grows() -> None:
-    """With a circuit breaker, a partition is full that holds as much as is free."""
-    parts = Parts(batch_size=16_384, circuit_breaker_class="failure_rate")
-    batch = opened(parts)
-    parts.use_up(batch.credit)
-    queue = parts.routing.queues[0]
-    assert not parts.sizing.grow(batch, 100)
-    assert parts.sizing.beyond(batch) == 0
-    assert parts.sizing.open(queue, NOW_MS, 100, nothing) is None
-    assert queue.is_full
-
-
 @pytest.mark.parametrize(("behind", "short", "granted"), [(True, False, 16_384 - OVERHEAD), (True, True, LEAST), (False, True, FIRST)])
 def test_a_batch_behind_a_full_one_opens_at_full_size(behind: bool, short: bool, granted: int) -> None:
     """If there is memory for that."""
@@ -212,26 +166,6 @@ def test_a_batch_behind_a_full_one_opens_at_full_size(behind: bool, short: bool,
     assert batch is not None
     assert batch.open is not None
     assert batch.open.granted == granted
-
-
-def test_a_batch_takes_what_should_compress_to_batch_size() -> None:
-    """At most what a request takes. A topic without batches so far is taken not to compress."""
-    parts = Parts(batch_size=16_384, compression_type="gzip", max_request_size=40_000)
-    for _ in range(1000):
-        parts.ratios.observe("orders", Compression.GZIP, 0.1)
-    assert parts.sizing.limit == parts.sizing.of("other") < parts.sizing.of("orders") == 40_000 - OVERHEAD
-
-
-@pytest.mark.parametrize(
-    ("narrow", "short", "room"), [(False, False, MIB - OVERHEAD), (True, False, 1024 - OVERHEAD), (False, True, MIB - OVERHEAD)]
-)
-def test_rows_that_are_there_at_once_go_in_batches_of_batch_max_size(narrow: bool, short: bool, room: int) -> None:
-    """Also while memory is short: the batch takes none before its rows are there."""
-    parts = Parts(batch_size=1024, batch_max_size=MIB, buffer_memory=32 * MIB, max_request_size=2 * MIB)
-    parts.routing.is_narrow = narrow
-    if short:
-        parts.use_up(1024)
-    assert parts.sizing.of_rows(parts.routing) == room
 
 
 def test_memory_for_many_records_is_there_or_not() -> None:

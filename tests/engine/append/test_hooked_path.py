@@ -6,7 +6,6 @@ import asyncio
 import enum
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import loops
@@ -14,8 +13,6 @@ import pytest
 from whole import jumping, running
 
 from aioproducer import Interceptor, Producer, ProducerRecord, RecordMetadata
-from aioproducer.engine.append.hooked_path import HookedFastPath
-from aioproducer.engine.chosen_build import here
 from aioproducer.errors import DeliveryError, KafkaError, ProducerClosed, RecordTooLarge, SerializationError, UsageError
 from aioproducer.testing import FakeCluster
 
@@ -276,24 +273,6 @@ def test_another_loop_is_refused_before_any_function_is_called(kinds: tuple[str,
             other.run(producer.send("orders", b"x"))
         assert steps.made == []
         own.run(stack.aclose())
-
-
-@jumping
-async def test_a_partitioner_that_closes_the_path_has_its_choice_kept() -> None:
-    """A partitioner sends a record that has to wait. The record that it is asked for waits behind that one, and keeps its partition."""
-
-    def choose(*_record: object) -> int:
-        path.fast = {}
-        return 1
-
-    full = SimpleNamespace(open=SimpleNamespace(append=None))
-    routing = SimpleNamespace(queues=[full, full], available=[0, 1])
-    path = HookedFastPath(lambda: 1, None)  # type: ignore[arg-type]
-    path.here, path.turn_ms, path.longest, path.choose = here(), 1, 100, choose
-    path.fast = {"orders": routing}
-    assert path.append("orders", b"x", None, None, None, ()) is None
-    assert path.begun is not None
-    assert path.begun[1:] == (b"x", None, (), (routing, 1))
 
 
 @pytest.mark.parametrize("topic", ["orders", "audit"])

@@ -192,18 +192,6 @@ async def test_a_failure_tells_what_is_queued(trouble: str, at: int) -> None:
         assert f"{at} record" in raised.value.__notes__[0]
 
 
-@pytest.mark.parametrize("records", [b"bytes", "text", {"a": b"b"}, Record(b"v"), 7, None])
-@jumping
-async def test_what_is_no_iterable_of_records_is_refused(records: Any) -> None:
-    """`send_many` refuses it, also an object that can be iterated but that a caller means as one value."""
-    async with running() as (cluster, producer):
-        with pytest.raises(UsageError, match="an iterable of values or of Record, not "):
-            await producer.send_many("orders", records)
-        assert cluster.values("orders") == []
-        assert list(await producer.send_many("orders", [])) == []
-        assert await (await producer.send_many("orders", ())) == []
-
-
 @jumping
 async def test_memory_that_does_not_come_ends_it() -> None:
     """`send_many` raises BufferExhausted after max_block_ms and reports the queued records."""
@@ -442,33 +430,6 @@ async def test_it_is_a_sequence() -> None:
             with pytest.raises(IndexError):
                 deliveries[at]
         assert len(cluster.values("orders")) == 3000
-
-
-@jumping
-async def test_who_stops_waiting_for_all_stops_nothing_else() -> None:
-    """A task stops waiting for the deliveries. The records are sent, and another task's wait is not disturbed."""
-    async with running() as (cluster, producer):
-        await producer.partitions_for("orders")
-        hang = cluster.hang("Produce")
-        deliveries = await producer.send_many("orders", numbered(50))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await deliveries
-        other = asyncio.create_task(deliveries.wait())
-        hang.release()
-        assert await other == (50, 0, 0)
-
-
-@jumping
-async def test_records_of_a_batch_that_was_split_are_found_again() -> None:
-    """The deliveries of a split batch report the right positions, while the pieces are in flight and after."""
-    async with running() as (cluster, producer):
-        await producer.partitions_for("orders")
-        cluster.fail("Produce", "MESSAGE_TOO_LARGE", partition=0)
-        records = [Record(value, partition=0) for value in numbered(40, 50)]
-        deliveries = await producer.send_many("orders", records)
-        assert await logged(cluster, deliveries) == [record.value for record in records]
-        assert (await deliveries.wait()).acknowledged == 40
 
 
 @pytest.mark.parametrize("is_async", [True, False])

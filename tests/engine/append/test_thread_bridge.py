@@ -145,14 +145,6 @@ async def test_cancelled_before_the_loop_took_it_a_record_is_not_sent(cluster: F
 
 
 @pytest.mark.asyncio
-async def test_the_loops_own_thread_is_sent_to_the_other_door(cluster: FakeCluster) -> None:
-    """`from_thread` refuses the loop's own thread, as the loop could wait there for itself."""
-    async with Producer(**cluster.client_options) as producer:
-        with pytest.raises(UsageError, match=r"await producer\.send"):
-            producer.from_thread.send("orders", b"v")
-
-
-@pytest.mark.asyncio
 async def test_a_stopped_producer_tells_threads(cluster: FakeCluster) -> None:
     """The producer sends the records handed over before `stop`.
 

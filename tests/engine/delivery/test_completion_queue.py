@@ -62,24 +62,6 @@ def run(
         loop.close()
 
 
-def test_no_callback_runs_where_a_batch_ends(build: Any) -> None:
-    """That may be a connection's `data_received`, in a task of a dialer's."""
-
-    def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
-        async def work() -> None:
-            deliveries = ended.deliveries()
-            for delivery in reversed(deliveries):
-                delivery.add_done_callback(ended.hear)
-            ended.end(deliveries[0])
-            assert ended.heard == []
-            await asyncio.sleep(0)
-            assert ended.heard == list(range(RECORDS))
-
-        loop.run_until_complete(work())
-
-    run(build, main)
-
-
 def test_batches_that_end_together_are_told_in_that_order(build: Any) -> None:
     """Callbacks of each in the order of its records; tasks come behind the callbacks of their batch, and before the next batch's."""
 

@@ -1,9 +1,8 @@
-"""Tests of `aioproducer.engine.delivery.deliveries`: many records as runs of batches, by index, as a whole, and after splits."""
+"""`Deliveries` as runs of batches: splits within splits, bounded blocks, errors that carry them. The rest is in append/test_send_many.py."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 from array import array
 from itertools import pairwise
 from typing import Any
@@ -28,8 +27,7 @@ class Batches:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.completions = CompletionQueue(GuardedLoop(loop, print))
-        self.unseen: list[int] = []
-        context = DeliveryContext(loop, lambda _error, count: self.unseen.append(count))
+        context = DeliveryContext(loop, lambda _error, _count: None)
         self.results = [ProduceRequestResult(context, "orders", partition, 1000) for partition in range(3)]
         for result in self.results:
             records = MemoryRecordsBuilder(result, 1000, 1000)
@@ -41,10 +39,6 @@ class Batches:
         for partition in partitions:
             self.results[partition].complete(100 * partition, -1)
             self.completions.add(self.results[partition])
-
-    def fail(self, partition: int) -> None:
-        self.results[partition].fail(ERROR)
-        self.completions.add(self.results[partition])
 
 
 def by_partition(batches: Batches) -> Deliveries:
@@ -64,60 +58,6 @@ def one_by_one(batches: Batches) -> Deliveries:
 
 
 WAYS = pytest.mark.parametrize("made", [by_partition, one_by_one])
-PLACES = [(partition, 100 * partition + index) for index in range(4) for partition in range(3)]
-
-
-def places(metadata: Any) -> list[tuple[int, int]]:
-    return [(each.partition, each.offset) for each in metadata]
-
-
-@WAYS
-async def test_they_have_the_order_of_the_records(made: Any) -> None:
-    """By index from both ends, by slice, by iteration, and as a whole."""
-    batches = Batches()
-    deliveries = made(batches)
-    assert len(deliveries) == 12
-    batches.acknowledge(2, 0, 1)
-    assert places(await deliveries) == PLACES
-    assert places(delivery.result() for delivery in deliveries) == PLACES
-    assert [places([deliveries[at].result()])[0] for at in range(-12, 12)] == PLACES * 2
-    assert places(delivery.result() for delivery in deliveries[8:1:-3]) == PLACES[8:1:-3]
-    for index in (12, -13):
-        with pytest.raises(IndexError, match=f"no delivery at {index} of 12"):
-            deliveries[index]
-    assert deliveries.offsets() == {0: (0, 3), 1: (100, 103), 2: (200, 203)}
-
-
-@WAYS
-async def test_the_first_failure_is_that_of_the_first_record(made: Any) -> None:
-    """Not of the batch that failed first; every look at it has an error of its own."""
-    batches = Batches()
-    deliveries = made(batches)
-    assert deliveries.first_failure() is None
-    assert list(deliveries.failures()) == []
-    batches.fail(2)
-    assert deliveries.first_failure()[0] == 2
-    batches.fail(1)
-    assert deliveries.first_failure()[0] == 1
-    batches.acknowledge(0)
-    assert [index for index, _ in deliveries.failures()] == [at for at in range(12) if at % 3]
-    assert deliveries.first_failure()[1] is not deliveries.first_failure()[1]
-    assert await deliveries.wait() == (4, 8, 0)
-    assert deliveries.offsets() == {0: (0, 3)}
-    with pytest.raises(DeliveryError, match="it broke"):
-        await deliveries
-
-
-@WAYS
-async def test_the_state_is_counted(made: Any) -> None:
-    batches = Batches()
-    deliveries = made(batches)
-    states = []
-    for end in (lambda: None, lambda: batches.acknowledge(0), lambda: batches.fail(1), lambda: batches.acknowledge(2)):
-        end()
-        states.append((*deliveries.summary(), deliveries.done()))
-    assert states == [(0, 0, 12, False), (4, 0, 8, False), (4, 4, 4, False), (8, 4, 0, True)]
-    assert repr(deliveries) == "<Deliveries of 12 records: 8 acknowledged, 4 failed, 0 pending>"
 
 
 @WAYS
@@ -144,22 +84,6 @@ async def test_a_batch_that_is_split_is_replaced_by_its_parts(made: Any) -> None
     assert deliveries.first_failure()[0] == 7
     assert deliveries.offsets()[1] == (500, 601)
     assert [deliveries[at].result().offset for at in (1, 4, 10)] == [500, 600, 601]
-
-
-@pytest.mark.parametrize("waits", [False, True])
-async def test_failures_that_were_waited_for_count_as_looked_at(waits: bool) -> None:
-    """Each of them, though one alone is raised."""
-    batches = Batches()
-    deliveries = by_partition(batches)
-    for partition in range(3):
-        batches.fail(partition)
-    if waits:
-        await deliveries.wait()
-    unseen = batches.unseen
-    del batches, deliveries
-    await asyncio.sleep(0)
-    gc.collect()
-    assert unseen == ([] if waits else [4, 4, 4])
 
 
 async def test_records_of_one_batch_are_one_run_however_many_calls_added_them() -> None:

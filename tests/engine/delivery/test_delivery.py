@@ -8,8 +8,6 @@ import contextlib
 import contextvars
 import functools
 import gc
-import inspect
-import logging
 import sys
 import time
 import weakref
@@ -77,9 +75,6 @@ def on_every_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Any:
 
     del run.__wrapped__  # its signature has no `kind`
     return run
-
-
-PLAIN = BUILDS[0].values[0]
 
 
 class Batch:
@@ -207,18 +202,6 @@ async def test_it_is_stepped_by_hand_as_any_awaitable() -> None:
 
 
 @on_every_loop
-async def test_gather_takes_deliveries_without_a_task() -> None:
-    """The results come in the order of the arguments."""
-    batch = Batch()
-    before = asyncio.all_tasks()
-    gathered = asyncio.gather(*(batch.delivery(index) for index in (2, 0, 1)))
-    assert asyncio.all_tasks() == before
-    batch.end_soon()
-    assert [metadata.offset for metadata in await gathered] == [102, 100, 101]
-    assert [metadata.offset for metadata in await asyncio.gather(*(batch.delivery(index) for index in range(3)))] == [100, 101, 102]
-
-
-@on_every_loop
 async def test_gather_raises_or_returns_a_failure() -> None:
     """With and without return_exceptions, failed before and failing after."""
     failed, good = Batch(), Batch()
@@ -319,21 +302,6 @@ async def test_shield_keeps_the_handle() -> None:
 
 
 @on_every_loop
-async def test_as_completed_gives_all() -> None:
-    """In the order of their ends."""
-    first, second = Batch(), Batch()
-    second.end_soon()
-    first.end_soon(ERROR)
-    outcomes = []
-    for ended in asyncio.as_completed([first.delivery(), second.delivery(2)]):  # type: ignore[type-var]
-        try:
-            outcomes.append((await ended).offset)
-        except DeliveryError:
-            outcomes.append(-1)
-    assert outcomes == [102, -1]
-
-
-@on_every_loop
 async def test_tasks_of_a_group_await_deliveries() -> None:
     """A failure cancels the group's other tasks, and only them."""
     batch = Batch()
@@ -351,79 +319,6 @@ async def test_tasks_of_a_group_await_deliveries() -> None:
             failed.end_soon(ERROR)
     assert [type(error) for error in raised.value.exceptions] == [DeliveryError]
     assert not delivery.done()
-
-
-@on_every_loop
-async def test_cancelling_one_of_two_waiting_tasks_leaves_the_other_waiting() -> None:
-    """Each task waits on something of its own."""
-    batch = Batch()
-    delivery = batch.delivery()
-    one, two = asyncio.create_task(offset_of(delivery)), asyncio.create_task(offset_of(delivery))
-    await asyncio.sleep(0)
-    one.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await one
-    assert not delivery.done()
-    batch.end_soon()
-    assert await two == 100
-
-
-@on_every_loop
-async def test_cancelling_the_handle_ends_those_who_await_it_with_the_record() -> None:
-    """`Delivery.cancel` ends the handle. A task that awaits the record may still get its outcome, and later looks raise CancelledError."""
-    batch = Batch()
-    delivery = batch.delivery()
-    waiting = asyncio.create_task(offset_of(delivery))
-    await asyncio.sleep(0)
-    delivery.cancel()
-    batch.end_soon()
-    assert await asyncio.gather(waiting, return_exceptions=True) in ([100], [asyncio.CancelledError()])
-    with pytest.raises(asyncio.CancelledError):
-        await delivery
-    assert batch.result.metadata(0).offset == 100
-
-
-@on_every_loop
-async def test_callbacks_run_in_the_order_of_the_records() -> None:
-    """However they were added; after the result is set; soon for what has ended."""
-    batch = Batch()
-    seen: list[Any] = []
-    deliveries = [batch.delivery(index) for index in range(3)]
-    for index in (2, 0, 1, 0):
-        deliveries[index].add_done_callback(lambda delivery: seen.append(delivery.result().offset))
-    batch.end()
-    assert seen == []
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert seen == [100, 100, 101, 102]
-    deliveries[2].add_done_callback(seen.append)
-    assert len(seen) == 4
-    await asyncio.sleep(0)
-    assert seen[-1] is deliveries[2]
-
-
-@on_every_loop
-async def test_a_callback_that_raises_harms_no_other() -> None:
-    """It goes to the loop's exception handler, before the end of the batch and after."""
-    batch = Batch()
-    seen: list[Any] = []
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
-
-    def fail(_delivery: Delivery) -> None:
-        raise ZeroDivisionError
-
-    for add in (fail, seen.append):
-        batch.delivery(0).add_done_callback(add)
-        batch.delivery(1).add_done_callback(add)
-    batch.end()
-    await asyncio.sleep(0.001)
-    assert len(seen) == len(told) == 2
-    for add in (fail, seen.append):
-        batch.delivery(2).add_done_callback(add)
-    await asyncio.sleep(0.001)
-    assert len(seen) == len(told) == 3
-    assert all(isinstance(context["exception"], ZeroDivisionError) for context in told)
 
 
 @on_every_loop
@@ -560,18 +455,6 @@ async def test_a_context_is_let_go_once_its_callbacks_ran() -> None:
     assert [ref() for ref in refs] == [None] * 4
 
 
-def test_its_methods_say_what_they_take_and_do() -> None:
-    """As the twin's, to `help`, editors and `inspect`."""
-    for name, twin in vars(PLAIN.Delivery).items():
-        if not name.startswith("_") and callable(twin):
-            method = getattr(Batch.build.Delivery, name)
-            assert inspect.getdoc(method) == inspect.getdoc(twin)
-            if twin.__doc__:
-                taken, wanted = (list(inspect.signature(one).parameters.values()) for one in (method, twin))
-                assert [(one.name, one.default) for one in taken] == [(one.name, one.default) for one in wanted]
-                assert [one.kind for one in taken[1:]] == [one.kind for one in wanted[1:]]
-
-
 @on_every_loop
 async def test_context_values_that_cannot_be_compared_harm_nothing() -> None:
     """Two contexts with values that cannot be compared count as two contexts. An example is an array: its == gives no truth value."""
@@ -660,27 +543,6 @@ async def test_a_failure_nobody_looked_at_is_told_once_per_batch() -> None:
 
 
 @on_every_loop
-async def test_waking_a_crowd_is_spread_over_turns() -> None:
-    """The completion queue spreads 10,000 callbacks over several event-loop iterations, and loses none."""
-    batches = [Batch() for _ in range(10)]
-    completions = batches[0].completions
-    seen: list[int] = []
-    for number, batch in enumerate(batches):
-        batch.completions = completions
-        for _ in range(1000):
-            batch.delivery().add_done_callback(lambda _delivery, number=number: seen.append(number))
-    for batch in batches:
-        batch.end()
-    longest = 0
-    while len(seen) < 10_000:
-        before = len(seen)
-        await asyncio.sleep(0)
-        longest = max(longest, len(seen) - before)
-    assert seen == sorted(seen)
-    assert longest < 10_000
-
-
-@on_every_loop
 async def test_who_comes_after_those_who_were_woken_at_once() -> None:
     """The answer wakes the tasks of its batch in the same iteration. A batch that ends after that wakes its tasks in another iteration."""
     first, second = Batch(), Batch()
@@ -695,19 +557,3 @@ async def test_who_comes_after_those_who_were_woken_at_once() -> None:
     asyncio.get_running_loop().call_soon(end_both)
     async with asyncio.timeout(10):
         assert await asyncio.gather(*waiting) == [100, 100]
-
-
-def test_its_text_says_where_it_goes_and_how_it_stands() -> None:
-    """Topic, partition, outcome."""
-
-    async def main() -> None:
-        batch = Batch()
-        delivery = batch.delivery()
-        assert repr(delivery) == "<Delivery orders-3 pending>"
-        assert delivery.get_loop() is asyncio.get_running_loop()
-        batch.end(ERROR)
-        assert repr(delivery) == "<Delivery orders-3 failed>"
-        assert delivery.exception() is not None
-
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
-    asyncio.run(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -64,22 +63,6 @@ async def test_a_pools_worker_sends_it() -> None:
     with pytest.raises(UsageError, match="RowError was pickled, without its deliveries: .*Pass on their outcomes"):
         Deliveries.of(raised.value)
     assert raised.value.__notes__ == ["send_many: 300 records queued before this."]
-
-
-async def test_a_copy_in_this_process_tells_of_the_same_records() -> None:
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with Producer(**cluster.client_options) as producer:
-            with pytest.raises(RowError) as raised:
-                await producer.send_many("orders", rows(10, RowError("x")))
-            queued = Deliveries.of(raised.value)
-            for again in (copy.copy(raised.value), copy.deepcopy(raised.value)):
-                assert Deliveries.of(again) is queued
-            assert copy.deepcopy(queued) is copy.copy(queued) is queued
-            for unpicklable in (queued, [queued]):
-                with pytest.raises(TypeError, match="Pass on their outcomes"):
-                    pickle.dumps(unpicklable)
-            assert len(await queued) == 10
 
 
 async def test_an_error_that_takes_no_attribute_is_raised_as_it_is() -> None:

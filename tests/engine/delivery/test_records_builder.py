@@ -69,16 +69,6 @@ def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any],
 
 
 @on_both
-def test_the_sentinel_takes_nothing(build: Any) -> None:
-    """A partition without an open batch says no to everything, at any time."""
-    for timestamp_ms in (0, 1, 1_700_000_000_000):
-        assert build.FULL.append(timestamp_ms, b"k", b"v") is None
-        assert build.FULL.append(timestamp_ms, None, b"") is None
-        assert build.FULL.append_record(timestamp_ms, b"k", b"v", b"\0") is None
-    assert build.FULL.count == 0
-
-
-@on_both
 @given(
     sizes=st.lists(
         st.tuples(st.sampled_from([0, 1, 50, 55, 56, 57, 63, 64, 200]), st.sampled_from([0, 3, 63, 64])), min_size=1, max_size=200
@@ -122,28 +112,3 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(
             assert tuple(many.result.record_sizes) == tuple(one.result.record_sizes)
     finally:
         loop.close()
-
-
-@on_both
-def test_many_at_once_end_where_the_table_of_indices_does(build: Any) -> None:
-    """A batch takes no more than its varints reach; a full one takes nothing."""
-    loop = asyncio.new_event_loop()
-    try:
-        batch = build.MemoryRecordsBuilder(
-            build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 0, 1_000), 1_000, 10_000_000
-        )
-        values = [b""] * 40_000
-        at = 0
-        while count := batch.append_many(1_000, None, values, at):
-            at += count
-        assert at == batch.count == 32_768
-        assert build.FULL.append_many(1_000, None, values, 0) == 0
-        assert len(read_batches_of(batch)) == 32_768
-    finally:
-        loop.close()
-
-
-def read_batches_of(batch: Any) -> list[Any]:
-    payload, base, highest = batch.close()
-    (read,) = read_batches(header(payload, batch.count, 0, base, highest) + payload)
-    return list(read.check())

@@ -51,16 +51,6 @@ async def test_who_is_told(
     assert len(caplog.records) == lines
 
 
-@pytest.mark.asyncio
-async def test_the_hook_hears_of_each_and_the_log_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
-    """A kind is a topic and an error."""
-    assert await told(failure(), failure(), failure("payments")) == [("orders", 1), ("orders", 2), ("payments", 3)]
-    assert [record.getMessage().partition(" outcome:")[0] for record in caplog.records] == [
-        "me: 1 record failed, and no code looked at the",
-        "me: 3 records failed, and no code looked at the",
-    ]
-
-
 def test_thousands_of_topics_that_fail_at_once_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     """The log gets a warning for each of the first topics. The next warning, after the interval, adds the count of the others."""
     loop = JumpingLoop()

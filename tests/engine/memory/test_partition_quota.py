@@ -37,21 +37,6 @@ class Memory:
         return [queue.partition for queue in self.queues if queue.is_full]
 
 
-def test_one_partition_holds_half_at_most() -> None:
-    """It is avoided from then on, and may have more when it holds half of what is free."""
-    memory = Memory()
-    memory.take(0, 499)
-    assert not memory.shares.is_over(memory.queues[0])
-    memory.take(0, 1)
-    assert memory.shares.is_over(memory.queues[0])
-    assert 0 not in memory.routing.available
-    assert memory.give(0, 166) == []
-    assert memory.shares.is_over(memory.queues[0])
-    assert memory.give(0, 1) == [0]
-    assert not memory.shares.is_over(memory.queues[0])
-    assert 0 in memory.routing.available
-
-
 def test_a_partition_that_shrank_unseen_may_hold_more_once_more_is_free() -> None:
     """Its batch has closed, and nothing was asked for this partition then. A later question for any partition finds it."""
     memory = Memory()
@@ -61,23 +46,6 @@ def test_a_partition_that_shrank_unseen_may_hold_more_once_more_is_free() -> Non
     memory.queues[0].bytes -= 200
     assert [queue.partition for queue in memory.shares.eased()] == [0]
     assert memory.full() == []
-
-
-def test_who_holds_nothing_is_never_full() -> None:
-    """However short memory is: nothing of its own would ever make room."""
-    memory = Memory()
-    memory.take(0, 1000)
-    assert not memory.shares.is_over(memory.queues[1])
-
-
-def test_a_partition_is_eased_when_others_give_back() -> None:
-    """It was full while memory was short; nothing of its own ends, and there is plenty by now."""
-    memory = Memory()
-    memory.take(0, 900)
-    memory.take(1, 60)
-    assert memory.shares.is_over(memory.queues[1])
-    assert memory.give(0, 70) == []
-    assert memory.give(0, 10) == [1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 300), st.booleans()), max_size=200))

@@ -40,56 +40,6 @@ class Partitions:
             yield record.number
 
 
-def test_a_wait_queue_is_not_served_until_it_is_notified() -> None:
-    """A notified wait queue offers its head next. An empty wait queue offers none."""
-    partitions = Partitions()
-    first = partitions.add(0)
-    assert partitions.wait_queues.next() is None
-    assert partitions.wait_queues.notify(partitions.queues[0])
-    queue = partitions.wait_queues.next()
-    assert queue is not None
-    assert queue.head() is first
-    assert list(partitions.served()) == [0]
-    assert partitions.wait_queues.next() is None
-    assert not partitions.wait_queues.notify(partitions.queues[0]), "nobody waits"
-    assert partitions.wait_queues.all() == []
-
-
-def test_a_wait_queue_whose_notification_is_withdrawn_waits_on() -> None:
-    """Its partition is full again; the others go on."""
-    partitions = Partitions()
-    for partition in (0, 1, 0, 1):
-        partitions.add(partition)
-    for queue in partitions.queues[:2]:
-        partitions.wait_queues.notify(queue)
-    partitions.wait_queues.withdraw(partitions.queues[0])
-    assert list(partitions.served()) == [1, 3]
-    partitions.wait_queues.notify(partitions.queues[0])
-    assert list(partitions.served()) == [0, 2]
-
-
-def test_a_wait_queue_that_all_have_left_is_gone() -> None:
-    """A send is cancelled while its wait queue is notified, and the partition is notified again. The empty wait queue is then removed."""
-    partitions = Partitions()
-    record = partitions.add(0)
-    partitions.wait_queues.notify(partitions.queues[0])
-    record.is_waiting = False
-    assert not partitions.wait_queues.notify(partitions.queues[0])
-    assert partitions.wait_queues.next() is None
-    assert partitions.wait_queues.all() == []
-
-
-def test_who_is_cancelled_is_passed_over() -> None:
-    """The wait queues skip cancelled sends: the head of a notified wait queue, and all sends of another."""
-    partitions = Partitions()
-    records = [partitions.add(partition) for partition in (0, 1, 0, 2)]
-    for queue in partitions.queues[:3]:
-        partitions.wait_queues.notify(queue)
-    for cancelled in (records[0], records[3]):
-        cancelled.is_waiting = False
-    assert list(partitions.served()) == [1, 2]
-
-
 def test_a_send_that_moves_to_a_notified_wait_queue_is_not_overtaken() -> None:
     """Its partition is full again. Once that may take more, its call still counts: it is earlier than those that waited there."""
     partitions = Partitions()
@@ -136,14 +86,3 @@ def test_notified_wait_queues_are_served_by_the_number_of_the_call(steps: list[i
     assert list(partitions.served()) == expected
     left = [record.number for queue in partitions.wait_queues.all() for record in queue]
     assert sorted(left) == sorted(record.number for number in range(4) if number not in notified for record in waiting[number])
-
-
-def test_a_wait_queue_takes_one_back_in_its_place() -> None:
-    """The wait queue takes a pending send back at the position of its number, before the sends that came later."""
-    partitions = Partitions()
-    first, second, third = (partitions.add(0) for _ in range(3))
-    queue = WaitQueue()
-    queue.push(second)
-    queue.push(third)
-    queue.merge([first])
-    assert [record.number for record in queue] == [0, 1, 2]

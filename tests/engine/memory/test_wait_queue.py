@@ -60,28 +60,6 @@ async def test_the_loop_runs_the_task(reason: str) -> None:
 
 
 @on_condition_and_future
-@pytest.mark.asyncio
-async def test_a_wait_ends_with_what_it_was_given(reason: str) -> None:
-    """The record left with a delivery or with an error; its bytes are let go, and the result is reported once."""
-    served, refused = pending_send(reason=reason), pending_send(reason=reason)
-    reports: list[object] = []
-    served.on_left = refused.on_left = lambda delivery, error: reports.append(delivery or type(error))
-    tasks = [asyncio.create_task(record.wait()) for record in (served, refused)]
-    await asyncio.sleep(0)
-    served.complete("a delivery")
-    refused.complete(error=ZeroDivisionError())
-    assert not served.is_waiting
-    assert reports == ["a delivery", ZeroDivisionError]
-    served.notify()
-    refused.notify()
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    assert outcomes[0] is None
-    assert isinstance(outcomes[1], ZeroDivisionError)
-    assert served.value is refused.value is None
-    assert len(reports) == 2
-
-
-@on_condition_and_future
 @pytest.mark.parametrize("is_served", [True, False])
 @pytest.mark.asyncio
 async def test_a_wait_whose_coroutine_is_closed_is_reported_once(reason: str, *, is_served: bool) -> None:
@@ -130,31 +108,13 @@ async def test_a_notification_of_one_that_was_not_served_wakes_nobody() -> None:
 
 
 @on_condition_and_future
+@pytest.mark.parametrize("when", ["notified", "served", "before"])
 @pytest.mark.asyncio
-async def test_a_cancelled_wait_leaves_the_queue(reason: str) -> None:
-    """CancelledError means that the send was not served. Its payload is let go, and the end is reported."""
-    queue, reports = WaitQueue(), list[object]()
-    pending = pending_send(reason=reason)
-    queue.push(pending)
-    pending.on_left = lambda delivery, error: reports.extend([delivery, type(error)])
-    task = asyncio.create_task(pending.wait())
-    await asyncio.sleep(0)
-    task.cancel("enough")
-    with pytest.raises(asyncio.CancelledError) as raised:
-        await task
-    assert raised.value.args == ("enough",)
-    assert not queue
-    assert not pending.is_served
-    assert pending.value is None
-    assert reports == [None, asyncio.CancelledError]
-    pending.notify()
+async def test_a_cancellation_between_its_service_and_its_step_comes_after_it(reason: str, when: str) -> None:
+    """The task returns from its wait first, since the record is appended. Then the cancellation ends it, at its next await.
 
-
-@on_condition_and_future
-@pytest.mark.parametrize("is_notified", [True, False])
-@pytest.mark.asyncio
-async def test_a_cancellation_between_its_service_and_its_step_comes_after_it(reason: str, *, is_notified: bool) -> None:
-    """The task returns from its wait first, since the record is appended. Then the cancellation ends it, at its next await."""
+    That holds also for a record that is appended after the request for the cancellation: the task has not run since.
+    """
     pending, log = pending_send(reason=reason), list[str]()
 
     async def work() -> None:
@@ -163,36 +123,19 @@ async def test_a_cancellation_between_its_service_and_its_step_comes_after_it(re
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
+    if when == "before":
+        task.cancel("enough")
     pending.complete("a delivery")
-    if is_notified:
+    if when != "served":
         pending.notify()
-    task.cancel("enough")
+    if when != "before":
+        task.cancel("enough")
     with pytest.raises(asyncio.CancelledError) as raised:
         await task
     assert raised.value.args == ("enough",)
     assert log == ["ran"]
     assert task.cancelling() == 1
     assert pending.delivery == "a delivery"
-
-
-@on_condition_and_future
-@pytest.mark.asyncio
-async def test_one_that_is_served_after_the_request_for_its_cancellation(reason: str) -> None:
-    """The task has not run since the request, so the record may be appended. The cancellation then is a late one."""
-    pending, log = pending_send(reason=reason), list[str]()
-
-    async def work() -> None:
-        await wait_for(pending, log)
-        await asyncio.sleep(60)
-
-    task = asyncio.create_task(work())
-    await asyncio.sleep(0)
-    task.cancel()
-    pending.complete()
-    pending.notify()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert log == ["ran"]
 
 
 @pytest.mark.asyncio

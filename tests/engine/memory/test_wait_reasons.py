@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_MEMORY, FOR_PARTITION, FOR_TOPIC, PendingSend
+from aioproducer.engine.memory.wait_queue import FOR_PARTITION, PendingSend
 from aioproducer.engine.memory.wait_reasons import told
 
 SECRET = b"a value that nobody may read"
@@ -12,21 +12,6 @@ def pending(topic: str | None, reason: str) -> PendingSend:
     record = PendingSend(topic, value=SECRET, key=SECRET)
     record.join(0, reason, 0.0)
     return record
-
-
-def test_reasons_are_counted_the_commonest_first() -> None:
-    """Sends that wait for a topic are counted by topic. Marks are not counted."""
-    records = [
-        pending("late", FOR_TOPIC),
-        *(pending(name, FOR_MEMORY) for name in ("a", "b", "c")),
-        pending("a", FOR_LOOP_BUDGET),
-        pending("b", FOR_LOOP_BUDGET),
-    ]
-    assert told([*records, pending(None, ""), pending("late", FOR_TOPIC), pending("late", FOR_TOPIC), pending("late", FOR_TOPIC)]) == [
-        "  4 sends waiting for metadata of the topic 'late'",
-        "  3 sends waiting for buffer_memory",
-        "  2 sends waiting for the next turn of the loop",
-    ]
 
 
 def test_only_the_commonest_reasons_are_told() -> None:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch, State
+from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
 from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.tasks.supervisor import GuardedLoop
-from aioproducer.errors import BrokerError
 from aioproducer.model import Compression
 from aioproducer.records.compression import CompressionRatios, compress
 from aioproducer.records.record_batch import encode_headers, encode_record
@@ -178,57 +177,3 @@ async def test_no_task_gets_its_next_slice_while_requests_wait(size: int) -> Non
     assert drains.count == 1
     worker.cancel()
     await asyncio.wait([worker])
-
-
-async def test_what_is_encoded_already_is_left_alone() -> None:
-    """A retry sends the same bytes; without a codec there is nothing to do."""
-    for codec in (Compression.NONE, Compression.LZ4):
-        one, done = batch(), []
-        one.is_encoded = codec is not Compression.NONE
-        raw = one.payload
-        made(codec, None).encode([one], 2, "lane", lambda done=done: done.append(1))  # type: ignore[misc]
-        assert (one.payload is raw, one.header, done) == (True, b"old", [1])
-
-
-@pytest.mark.parametrize("size", [100, 200_000])
-async def test_what_a_format_cannot_hold_is_refused_before_the_others_go(size: int) -> None:
-    """At once and from the thread; the batch beside it is encoded."""
-    bad, good = batch(b"v" * size, [("h", b"1")]), batch(b"v" * size)
-    told: list[Any] = []
-    done = asyncio.Event()
-    batch_compressor = made(Compression.NONE, None, refuse=lambda refused, error: told.append((refused, error, done.is_set())))
-    worker = asyncio.ensure_future(batch_compressor.run())
-    batch_compressor.encode([bad, good], 1, "lane", done.set)
-    assert done.is_set() is (size == 100)
-    await done.wait()
-    ((refused, error, was_done),) = told
-    assert (refused, type(error), was_done) == (bad, BrokerError, False)
-    assert (good.magic, bad.magic) == (1, 2)
-    worker.cancel()
-    await asyncio.wait([worker])
-
-
-async def test_a_batch_that_ended_meanwhile_is_left_alone() -> None:
-    """It expired while the thread was at it: neither encoded nor refused."""
-    one = batch(b"v" * 200_000, [("h", b"1")])
-    done = asyncio.Event()
-    batch_compressor = made(Compression.NONE, None)
-    worker = asyncio.ensure_future(batch_compressor.run())
-    batch_compressor.encode([one], 0, "lane", done.set)
-    one.state, one.payload = State.FAILED, None
-    await done.wait()
-    assert (one.payload, one.magic) == (None, 2)
-    worker.cancel()
-    await asyncio.wait([worker])
-
-
-async def test_how_far_batches_compress_is_remembered() -> None:
-    """By topic, for the next batches."""
-    ratios = CompressionRatios()
-    batch_compressor = made(Compression.ZSTD, 3, ratios)
-    for _ in range(300):
-        one = batch(b"v" * 1000)
-        batch_compressor.encode([one], 2, "lane", lambda: None)
-        await asyncio.sleep(0)  # another round of the loop
-    assert ratios.guess("orders", Compression.ZSTD) == len(one.payload) / one.raw_size < 0.05
-    assert ratios.guess("others", Compression.ZSTD) == 1.0

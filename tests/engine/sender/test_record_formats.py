@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer import ProducerConfig
-from aioproducer.engine.sender.record_formats import Parcel, check_brokers, level_of, magic_of, pack, produce_version, unpack
+from aioproducer.engine.sender.record_formats import Parcel, check_brokers, level_of, magic_of, pack, produce_version
 from aioproducer.errors import BrokerError, ConfigError, ProtocolError
 from aioproducer.model import Compression
 from aioproducer.net.connection import Connection
@@ -63,13 +63,6 @@ def timeless(records: list[Record], timestamp_ms: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_records_are_the_same_in_every_format(magic: int, codec: Compression) -> None:
-    """But for timestamps, which magic 0 has not."""
-    assert read(packed(parcel_of(RECORDS), magic, codec), codec) == (timeless(RECORDS, -1) if magic == 0 else RECORDS)
-
-
-@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (2, 0), (0, 2), (1, 0), (0, 1), (2, 2)])
 def test_an_encoded_batch_is_written_once_more(first: int, second: int, codec: Compression) -> None:
     """The Sender encodes a batch again for a leader that is older or newer.
@@ -79,15 +72,6 @@ def test_an_encoded_batch_is_written_once_more(first: int, second: int, codec: C
     again = packed(packed(parcel_of(RECORDS), first, codec), second, codec)
     times = -1 if second == 0 or (first == 0 and second == 1) else NOW if first == 0 else None
     assert read(again, codec) == (RECORDS if times is None else timeless(RECORDS, times))
-
-
-@pytest.mark.parametrize("codec", Compression)
-def test_unpacked_is_what_was_packed(codec: Compression) -> None:
-    """To the byte: it is what a batch is split from."""
-    parcel = parcel_of(RECORDS)
-    assert unpack(parcel, codec) == parcel.payload
-    for magic in (1, 2) if codec is not Compression.ZSTD else (2,):
-        assert unpack(packed(parcel, magic, codec), codec) == parcel.payload
 
 
 TEXTS = st.none() | st.binary(max_size=60)
@@ -105,17 +89,6 @@ def test_any_records_survive_any_way_through_magic_1_and_2(rows: list[Any], base
     for magic in magics:
         parcel = packed(parcel, magic, codec)
     assert read(parcel, codec) == records
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_what_message_sets_cannot_hold_is_refused(magic: int) -> None:
-    """Headers, and zstd; neither key nor header is in the text."""
-    with pytest.raises(BrokerError, match="takes no newer format: headers need record batches") as caught:
-        pack(parcel_of([Record(0, NOW, b"secret", b"secret", (("secret", b"secret"),))]), magic, Compression.NONE, None)
-    assert caught.value.name == "UNSUPPORTED_FOR_MESSAGE_FORMAT"
-    assert "secret" not in str(caught.value)
-    with pytest.raises(BrokerError, match="takes no newer format: zstd needs record batches"):
-        pack(parcel_of(RECORDS), magic, Compression.ZSTD, None)
 
 
 # levels
@@ -160,18 +133,6 @@ def lane(highest: int | None, lowest: int = 0) -> Any:
     found = asyncio.run(made())
     found.learn_versions({} if highest is None else {ApiKey.PRODUCE: (lowest, highest)})
     return found
-
-
-@pytest.mark.parametrize(("highest", "newest", "magic", "version"), [
-    (0, 2, 0, 0), (1, 2, 0, 1), (2, 2, 1, 2), (3, 2, 2, 3), (11, 2, 2, 11), (13, 2, 2, 13),
-    (0, 1, 0, 0), (2, 1, 1, 2), (3, 1, 1, 2), (11, 1, 1, 2),
-    (1, 0, 0, 1), (2, 0, 0, 2), (11, 0, 0, 2),
-])  # fmt: skip
-def test_the_format_and_the_version_that_carries_it(highest: int, newest: int, magic: int, version: int) -> None:
-    """By the broker's newest Produce, and `message_format_max`."""
-    assert magic_of(lane(highest), newest) == magic
-    connection = lane(highest)
-    assert (connection.version_of(ApiKey.PRODUCE) if magic == 2 else produce_version(connection, magic)) == version
 
 
 @pytest.mark.parametrize("highest", [12, 13])
