@@ -21,11 +21,12 @@ Numbers here never wrap, only the numbers on the wire do (`record_batch.header`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
     from aioproducer.errors import KafkaError
 
 __all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Idempotence", "Past", "ProducerIdAndEpoch", "SequenceNumbers"]
@@ -52,26 +53,6 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 NO_IDENTITY: Final = ProducerIdAndEpoch(-1, -1)
-
-
-class NumberedBatch(Protocol):
-    """Describes a batch as its numbering needs it: a `ProducerBatch`."""
-
-    identity: ProducerIdAndEpoch
-    sequence: int
-    count: int
-    may_be_written: bool
-    header: bytes | None
-    expires_at: float
-
-
-class NumberedPartition(Protocol):
-    """Describes a partition as the numbering of its batches needs it: a `PartitionQueue`."""
-
-    numbers: SequenceNumbers | None
-    in_flight: int
-    one_at_a_time: bool
-    remembered_until: float
 
 
 class Past(NamedTuple):
@@ -116,14 +97,14 @@ class SequenceNumbers:
         self.lost: int = _NOTHING
         self.gap: int = _NOTHING
         self.strays: bool = False
-        self.outstanding: list[NumberedBatch] = []
+        self.outstanding: list[ProducerBatch] = []
         if past is not None:
             self.granted, self.identity, self.strays = past
             self.lost = 0
 
     # Before a batch is sent
 
-    def admits(self, granted: ProducerIdAndEpoch, closed: Sequence[NumberedBatch], in_flight: int) -> bool:
+    def admits(self, granted: ProducerIdAndEpoch, closed: Sequence[ProducerBatch], in_flight: int) -> bool:
         """Return whether the next batch of the partition may be sent now.
 
         Args:
@@ -139,7 +120,7 @@ class SequenceNumbers:
             return not in_flight and not self.outstanding and self._can_renew(granted)
         return len(self.outstanding) < WINDOW and granted != NO_IDENTITY
 
-    def number(self, batch: NumberedBatch, granted: ProducerIdAndEpoch) -> bool:
+    def number(self, batch: ProducerBatch, granted: ProducerIdAndEpoch) -> bool:
         """Give an admitted batch its number, unless it has a valid one. Returns True if it is the first of a new epoch."""
         if batch.sequence >= 0 and not self._is_lost(batch):
             return False
@@ -154,7 +135,7 @@ class SequenceNumbers:
         """Return whether the partition needs another producer id to continue: its epochs are used up."""
         return self.renews and self._is_due(granted) and not self._can_renew(granted)
 
-    def _is_lost(self, batch: NumberedBatch) -> bool:
+    def _is_lost(self, batch: ProducerBatch) -> bool:
         return self.renews and 0 <= self.lost <= batch.sequence
 
     def _is_due(self, granted: ProducerIdAndEpoch) -> bool:
@@ -190,7 +171,7 @@ class SequenceNumbers:
             batch.header = None
             self._append(batch)
 
-    def _append(self, batch: NumberedBatch) -> None:
+    def _append(self, batch: ProducerBatch) -> None:
         batch.identity = self.identity
         batch.sequence = self.next
         self.next += batch.count
@@ -198,11 +179,11 @@ class SequenceNumbers:
 
     # After it was sent
 
-    def is_behind(self, batch: NumberedBatch) -> bool:
+    def is_behind(self, batch: ProducerBatch) -> bool:
         """Return whether batches that were numbered before `batch` have not ended."""
         return bool(self.outstanding) and self.outstanding[0] is not batch
 
-    def lose(self, batch: NumberedBatch, *, is_fenced: bool = False) -> None:
+    def lose(self, batch: ProducerBatch, *, is_fenced: bool = False) -> None:
         """Note that the broker refused the number of a batch and has not written it: the batch needs a new number.
 
         If `is_fenced`, the broker accepts no other batch of its epoch, either.
@@ -211,7 +192,7 @@ class SequenceNumbers:
             self.strays &= not is_fenced
             self.lost = batch.sequence if self.lost < 0 else min(self.lost, batch.sequence)
 
-    def acknowledged(self, batch: NumberedBatch) -> None:
+    def acknowledged(self, batch: ProducerBatch) -> None:
         """Note that the log has a batch and all batches that were numbered before it.
 
         The batch may have ended before its answer arrived.
@@ -226,7 +207,7 @@ class SequenceNumbers:
         if self.lost >= 0:
             self._settle()
 
-    def failed(self, batch: NumberedBatch, *, may_be_written: bool) -> None:
+    def failed(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
         """Note that a batch ended without an acknowledgement."""
         if not self._is_ours(batch):
             return
@@ -239,7 +220,7 @@ class SequenceNumbers:
             self.strays = True
         self._settle()
 
-    def split(self, batch: NumberedBatch, parts: Sequence[NumberedBatch]) -> None:
+    def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Replace a batch by its parts, in the order of their numbers. Together they have as many records as it had."""
         if not self._is_ours(batch):
             return
@@ -291,10 +272,10 @@ class SequenceNumbers:
             return Past(self.granted, max(before.identity, self.identity), before.strays or self.strays)
         return before if before is not None and self.granted != granted else Past(self.granted, self.identity, self.strays)
 
-    def _is_ours(self, batch: NumberedBatch) -> bool:
+    def _is_ours(self, batch: ProducerBatch) -> bool:
         return batch.sequence >= 0 and (batch.identity is self.identity or batch.identity == self.identity)
 
-    def _remove(self, batch: NumberedBatch) -> None:
+    def _remove(self, batch: ProducerBatch) -> None:
         # The common case.
         if self.outstanding and self.outstanding[0] is batch:
             del self.outstanding[0]
@@ -352,7 +333,7 @@ class Idempotence:
         """Note how a request for a producer id, or of a transaction, has ended."""
         self.trouble = trouble
 
-    def number(self, batch: NumberedBatch, partition: NumberedPartition) -> None:
+    def number(self, batch: ProducerBatch, partition: PartitionQueue) -> None:
         """Give a batch that is drained its number. The producer has its producer id.
 
         The broker may accept any number as the first one, until the first batch of an epoch, or after a silence, is acknowledged.
@@ -371,7 +352,7 @@ class Idempotence:
             self.granted = NO_IDENTITY
             self.on_identity_lost()
 
-    def leave_cluster(self, partitions: Iterable[NumberedPartition]) -> None:
+    def leave_cluster(self, partitions: Iterable[PartitionQueue]) -> None:
         """Number the batches of all partitions anew, under a producer id of another cluster.
 
         With transactions nothing changes: the other cluster's coordinator refuses the producer id.
@@ -384,12 +365,12 @@ class Idempotence:
                 partition.numbers.leave_cluster()
         self.lose_identity()
 
-    def check(self, partition: NumberedPartition) -> None:
+    def check(self, partition: PartitionQueue) -> None:
         """Ask for another producer id if a partition needs one."""
         if self.granted is not None and partition.numbers is not None and partition.numbers.needs_identity(self.granted):
             self.lose_identity()
 
-    def forget(self, partition: NumberedPartition) -> None:
+    def forget(self, partition: PartitionQueue) -> None:
         """Keep of a forgotten partition the past that later partitions need.
 
         If no epoch is left after it, the producer needs another producer id.

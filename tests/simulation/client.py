@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from aioproducer import Deliveries
 from aioproducer.errors import DeliveryError, KafkaError, Persisted, TransactionError
 from aioproducer.model import Record
 from tests.simulation.history import End, Fate, History, Sent, Transaction, value_of
@@ -89,7 +90,7 @@ class Client:
         try:
             deliveries = await self.producer.send_many(topic, records)
         except BaseException as error:
-            deliveries = getattr(error, "queued", ())  # `Deliveries.of`
+            deliveries = Deliveries.of(error)
             for sent in many[len(deliveries) :]:
                 self._refused(sent, error)
             raise

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.engine.chosen_build import are_in_order, wake
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from aioproducer.engine.delivery.produce_request_result import Call, Calls, DeliveryContext, ProduceRequestResult
+    from aioproducer.engine.sender.failed_batches import FailedBatches
     from aioproducer.engine.tasks.supervisor import GuardedLoop
-    from aioproducer.errors import DeliveryError
 
 __all__ = ["CompletionQueue"]
 
@@ -107,16 +107,6 @@ class _Waiters:
         return self._woken >= len(self.futures)
 
 
-class FailureObserver(Protocol):
-    """Gets the batches that fail, for the user's `on_failed`."""
-
-    def add(self, batch: Any, error: DeliveryError) -> None:
-        """Note that `batch` fails with `error`; it still has its payload."""
-
-    async def handed_out(self) -> None:
-        """Wait until `on_failed` has had all batches that have failed so far."""
-
-
 class CompletionQueue:
     """Holds the callbacks and tasks that wait for ended batches, in the order of the batches' ends.
 
@@ -126,8 +116,8 @@ class CompletionQueue:
 
     __slots__ = ("_due", "_is_held", "_loop", "_queue", "_sleeping", "failed_batches")
 
-    def __init__(self, loop: GuardedLoop, failed_batches: FailureObserver | None = None) -> None:
-        self.failed_batches: FailureObserver | None = failed_batches
+    def __init__(self, loop: GuardedLoop, failed_batches: FailedBatches | None = None) -> None:
+        self.failed_batches: FailedBatches | None = failed_batches
         self._loop = loop
         self._queue: deque[_Waiters] = deque()
         self._due: Handle | None = None
