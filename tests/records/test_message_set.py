@@ -8,15 +8,13 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import aiokafka.record.legacy_records as aiokafka_records
-import aiokafka.record.memory_records as aiokafka_memory
 import kafka.record.legacy_records as kafka_records
-import kafka.record.memory_records as kafka_memory
 import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproducer.errors import ConfigError, ProtocolError, UsageError
+from aioproducer.errors import ProtocolError, UsageError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.compression import compress
 from aioproducer.records.message_set import Message, encode_message_set, mend, message, read_messages, spoil, wrapper
@@ -43,11 +41,6 @@ BUILDERS = {
     "aiokafka": aiokafka_records.LegacyRecordBatchBuilder,
     "aiokafka, plain Python": aiokafka_records._LegacyRecordBatchBuilderPy,
     "kafka-python": kafka_records.LegacyRecordBatchBuilder,
-}
-READERS = {
-    "aiokafka": aiokafka_memory.MemoryRecords,
-    "aiokafka, plain Python": aiokafka_memory._MemoryRecordsPy,
-    "kafka-python": kafka_memory.MemoryRecords,
 }
 
 
@@ -95,27 +88,6 @@ def raw_message(body: bytes, magic: int = 1, *, size: int | None = None) -> byte
 
 
 # written and read
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("magic", [0, 1])
-def test_what_is_written_is_read(magic: int, codec: Compression) -> None:
-    """Null, empty and large keys and values, times before the first; compressed in one wrapper."""
-    raw = build(magic, codec)
-    assert check(raw) == expected(magic)
-    assert len(list(read_messages(raw))) == (len(RECORDS) if codec is Compression.NONE else 1)
-
-
-@pytest.mark.parametrize(("magic", "name", "codec"), PEERS)
-def test_other_clients_read_what_is_written(magic: int, name: str, codec: Compression) -> None:
-    """With their check of the CRC."""
-    theirs = READERS[name](build(magic, codec))
-    seen = []
-    while theirs.has_next():
-        batch = theirs.next_batch()
-        assert batch.validate_crc()
-        seen += [Record(one.offset, -1 if one.timestamp is None else one.timestamp, one.key, one.value, ()) for one in batch]
-    assert seen == expected(magic)
 
 
 @pytest.mark.parametrize(("magic", "name", "codec"), PEERS)
@@ -179,37 +151,12 @@ def test_magic_0_has_no_stamps() -> None:
     assert only(message(0, 0, NOW, None, b"v", 8)).timestamp_type is TimestampType.CREATE_TIME
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("magic", [0, 1])
-def test_no_records_are_no_bytes(magic: int, codec: Compression) -> None:
-    """Without a wrapper, too."""
-    assert encode_message_set(magic, codec, []) == b""
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_what_a_set_cannot_hold_is_refused(magic: int) -> None:
-    """Headers and zstd, the latter before any record."""
-    headed = RECORDS[0]._replace(headers=(("h", b"1"),))
-    with pytest.raises(UsageError, match=f"headers need record batches .magic 2., and this is a message set of magic {magic}"):
-        encode_message_set(magic, Compression.NONE, [RECORDS[0], headed])
-    with pytest.raises(UsageError, match=rf"zstd needs record batches \(magic 2\), and these are of magic {magic}"):
-        encode_message_set(magic, Compression.ZSTD, [])
-
-
 def test_the_latest_time_is_the_wrappers() -> None:
     """It need not be the last record's; the only negative one stands for none."""
     times = [-1, NOW + 5, NOW]
     entry = only(encode_message_set(1, Compression.GZIP, [RECORDS[0]._replace(timestamp_ms=time) for time in times]))
     assert entry.timestamp_ms == NOW + 5
     assert [record.timestamp_ms for record in entry.check(LIMIT)] == times
-
-
-def test_a_level_is_used_and_a_wrong_one_told() -> None:
-    """KIP-390."""
-    text = RECORDS[0]._replace(value=b"".join(b"%d," % (number * number % 997) for number in range(3_000)))
-    assert len(encode_message_set(1, Compression.GZIP, [text], 9)) < len(encode_message_set(1, Compression.GZIP, [text], 1))
-    with pytest.raises(ConfigError, match="gzip has no compression level 12"):
-        encode_message_set(1, Compression.GZIP, [text], 12)
 
 
 def test_what_a_wrapper_cannot_be_is_refused() -> None:

@@ -6,10 +6,7 @@ import struct
 from collections import UserDict
 from typing import TYPE_CHECKING, Any
 
-import aiokafka.record.memory_records as aiokafka_memory
-import kafka.record.memory_records as kafka_memory
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,15 +24,6 @@ if TYPE_CHECKING:
 
 
 NOW = 1_700_000_000_000
-# kafka-python wants python-snappy for snappy
-READERS = [
-    (reader, codec)
-    for reader in (aiokafka_memory.MemoryRecords, aiokafka_memory._MemoryRecordsPy, kafka_memory.MemoryRecords)
-    for codec in Compression
-    if (reader, codec) != (kafka_memory.MemoryRecords, Compression.SNAPPY)
-]
-READER_NAMES = [f"{reader.__module__.split('.')[0]} {reader.__name__} {codec.name}" for reader, codec in READERS]
-
 RECORDS = [
     Record(0, NOW, b"key", b"value", ()),
     Record(1, NOW - 5, None, b"no key", ()),
@@ -75,37 +63,6 @@ def only(raw: bytes) -> RecordBatch:
     """The one batch, by our reader."""
     (batch,) = read_batches(raw)
     return batch
-
-
-@pytest.mark.parametrize("codec", Compression)
-def test_our_reader_reads_what_was_written(codec: Compression) -> None:
-    """Our reader finds the CRC, the counts and the offsets as a broker wants them."""
-    batch = only(written(RECORDS, codec))
-    assert batch.check() == RECORDS
-    assert (batch.compression, batch.count, batch.last_offset_delta) == (codec, len(RECORDS), len(RECORDS) - 1)
-
-
-@pytest.mark.parametrize(("reader", "codec"), READERS, ids=READER_NAMES)
-def test_other_clients_read_what_was_written(reader: Any, codec: Compression) -> None:
-    """Null, empty and large keys and values, headers with None and repeated names, times before the first record's."""
-    # kafka-python takes at most 1 MiB out of one Zstandard frame, so it gets the records without their bulk
-    records = RECORDS if reader is not kafka_memory.MemoryRecords else [record for record in RECORDS if len(record.headers) < 10]
-    records = [record._replace(offset=i) for i, record in enumerate(records)]
-    theirs = reader(written(records, codec))
-    batch = theirs.next_batch()
-    assert batch.validate_crc()
-    assert [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch] == records
-    assert not theirs.has_next()
-
-
-def test_the_bytes_are_those_of_another_builder() -> None:
-    """Byte for byte what aiokafka builds of the same records."""
-    builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=False, producer_id=-1, producer_epoch=-1, base_sequence=-1, batch_size=10_000_000
-    )
-    for offset, timestamp, key, value, headers in RECORDS:
-        builder.append(offset, timestamp=timestamp, key=key, value=value, headers=list(headers))
-    assert written(RECORDS) == bytes(builder.build())
 
 
 RECORD = st.builds(

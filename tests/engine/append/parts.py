@@ -21,7 +21,6 @@ from aioproducer.engine.append.loop_budget import LoopBudget
 from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.memory.buffer_pool import BufferPool
-from aioproducer.engine.memory.partition_quota import PartitionQuota
 from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.engine.observability.metrics_recorder import SilentRecorder
 from aioproducer.metrics.registry import Metrics, Windows
@@ -45,40 +44,34 @@ class Clock:
         return self.now
 
 
-def engine_context(config: ProducerConfig, loop: Any, *, spawn: Any = None, pause: float = 0.1, chance: float = 0.0) -> EngineContext:
+def engine_context(config: ProducerConfig, loop: Any, *, spawn: Any = None, chance: float = 0.0) -> EngineContext:
     """Return what the parts of a producer share. It records no metrics."""
     instruments: Any = SimpleNamespace(
         recorder=SilentRecorder(config, Metrics("me", Windows(), version="", began_ms=0), loop), identity=lambda _identity: None
     )
-    return EngineContext(config, loop, SimpleNamespace(spawn=spawn), Backoff(pause, 1.0), lambda: chance, instruments)
+    return EngineContext(config, loop, SimpleNamespace(spawn=spawn), Backoff(0.1, 1.0), lambda: chance, instruments)
 
 
 class Parts:
-    """Holds the parts of one producer with the topic orders, whose partitions have these leaders."""
+    """Holds the parts of one producer with the topic orders, whose only partition has this leader."""
 
-    def __init__(self, *leaders: int, lifetime: float = 1000.0, on_open: Any = None, **options: Any) -> None:
-        self.clock: Any = Clock()
+    def __init__(self, leader: int = 1, *, on_open: Any = None, **options: Any) -> None:
+        clock: Any = Clock()
         self.config = ProducerConfig(bootstrap_servers="here:1", **options)
-        self.path = FastPath(lambda: NOW_MS, None)  # type: ignore[arg-type]
-        self.budget = LoopBudget(self.clock, self.path)
+        path = FastPath(lambda: NOW_MS, None)  # type: ignore[arg-type]
+        self.budget = LoopBudget(clock, path)
         self.pool = BufferPool(self.config.buffer_memory, lambda: None)
-        self.queues = PartitionQueues(
-            chosen_build.FULL, linger=0.0, lifetime=lifetime, on_close=partial(settle, self.pool), on_open=on_open
-        )
-        context = chosen_build.DeliveryContext(self.clock, lambda _error, _count: None, lambda: NOW_MS / 1000)
-        self.context = context
-        self.quota = PartitionQuota(self.pool, self.queues) if self.config.circuit_breaker_class is not None else None
-        self.ratios = CompressionRatios()
+        self.queues = PartitionQueues(chosen_build.FULL, linger=0.0, lifetime=1000.0, on_close=partial(settle, self.pool), on_open=on_open)
+        context = chosen_build.DeliveryContext(clock, lambda _error, _count: None, lambda: NOW_MS / 1000)
         parts: Any = (self.budget, self.queues, self.pool, context)
-        self.sizing = BatchSizing(self.config, self.clock, *parts, ratios=self.ratios, shares=self.quota)
-        self.engine = engine_context(self.config, self.clock)
-        self.appender = Appender(self.engine, self.path, *parts, room=self.sizing, shares=self.quota)
-        self.routing = install(self.queues, topic(*(leaders or (1,)), name="orders"))
-        self.record = partial(_record, RecordValidation(self.config, PendingSend))
+        self.sizing = BatchSizing(self.config, clock, *parts, ratios=CompressionRatios(), shares=None)
+        self._appender = Appender(engine_context(self.config, clock), path, *parts, room=self.sizing, shares=None)
+        self._validation = RecordValidation(self.config, PendingSend)
+        self.routing = install(self.queues, topic(leader, name="orders"))
 
-    def place(self, value: bytes = b"v", key: bytes | None = None, partition: int | None = None) -> Any:
+    def place(self) -> Any:
         """Append a record by the slow path. Returns its delivery, or None."""
-        return self.appender.place(self.record(value, key, partition), self.routing)
+        return self._appender.place(self._validation.record("orders", b"v", None, None, None, ()), self.routing)
 
     def use_up(self, left: int = 0) -> int:
         """Take all memory but `left` bytes. Returns the bytes that were taken."""
@@ -86,23 +79,9 @@ class Parts:
         self.pool.take(taken)
         return taken
 
-    def counts(self) -> list[list[int]]:
-        """Return the records of each batch that has not been drained, by partition."""
-        return [
-            [batch.count for batch in queue.closed] + ([queue.current.open.count] if queue.current and queue.current.open else [])
-            for queue in self.routing.queues
-        ]
-
     def sent(self) -> list[ProducerBatch]:
         """Drain and send what is ready for broker 1."""
         batches = self.queues.drain(1, "connection", 1_000_000)
         for batch in batches:
             batch.state = NEXT[batch.state, Event.SEND]
         return batches
-
-
-def _record(
-    validation: RecordValidation[PendingSend], value: Any = b"v", key: Any = None, partition: Any = None, **options: Any
-) -> PendingSend:
-    given = {"timestamp_ms": None, "headers": (), **options}
-    return validation.record("orders", value, key, partition, given["timestamp_ms"], given["headers"])

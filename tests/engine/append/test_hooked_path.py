@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import enum
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-import loops
 import pytest
 from whole import jumping, running
 
 from aioproducer import Interceptor, Producer, ProducerRecord, RecordMetadata
-from aioproducer.errors import DeliveryError, KafkaError, ProducerClosed, RecordTooLarge, SerializationError, UsageError
+from aioproducer.errors import KafkaError, ProducerClosed, RecordTooLarge, SerializationError, UsageError
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -204,22 +202,6 @@ async def test_one_that_sends_itself() -> None:
         assert len(sent) == 300
 
 
-@jumping
-async def test_acknowledgements_after_a_retry_and_a_failure() -> None:
-    """Records of a batch are told of in their order, once, when the batch has ended at last."""
-    steps = Steps()
-    async with running(**steps.options("interceptors"), linger_ms=5) as (cluster, producer):
-        cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(4)]
-        assert steps.acknowledged == []
-        await asyncio.gather(*deliveries)
-        assert steps.acknowledged == [(0, number) for number in range(4)]
-        cluster.fail("Produce", "INVALID_RECORD", times=1)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=1) for number in range(3)]
-        assert {type(error) for error in await asyncio.gather(*deliveries, return_exceptions=True)} == {DeliveryError}
-        assert steps.failed == [(DeliveryError, "orders", 1)] * 3
-
-
 @pytest.mark.parametrize("kinds", SOME)
 @jumping
 async def test_none_is_called_after_stop(kinds: tuple[str, ...]) -> None:
@@ -251,28 +233,6 @@ async def test_another_thread_is_refused_before_any_function_is_called(kinds: tu
         with ThreadPoolExecutor(1) as pool, pytest.raises(ProducerClosed):
             pool.submit(producer.send_nowait, "orders", b"x").result()
         assert steps.made == []
-
-
-@pytest.mark.parametrize("kinds", SOME)
-def test_another_loop_is_refused_before_any_function_is_called(kinds: tuple[str, ...]) -> None:
-    """A send in another event loop of the same thread raises ProducerClosed."""
-    steps = Steps()
-    stack = AsyncExitStack()
-
-    async def start() -> Producer[Any, Any]:
-        cluster = await stack.enter_async_context(FakeCluster(memory=True))
-        cluster.create_topic("orders", partitions=2)
-        producer = await stack.enter_async_context(Producer(**cluster.client_options, **steps.options(*kinds)))
-        await (await producer.send("orders", b"first"))
-        steps.made.clear()
-        return producer
-
-    with asyncio.Runner(loop_factory=loops.jumping) as own, asyncio.Runner(loop_factory=loops.jumping) as other:
-        producer = own.run(start())
-        with pytest.raises(ProducerClosed):
-            other.run(producer.send("orders", b"x"))
-        assert steps.made == []
-        own.run(stack.aclose())
 
 
 @pytest.mark.parametrize("topic", ["orders", "audit"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,10 +17,10 @@ from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.tasks.supervisor import GuardedLoop
 from aioproducer.model import Compression
 from aioproducer.records.compression import CompressionRatios, compress
-from aioproducer.records.record_batch import encode_headers, encode_record
+from aioproducer.records.record_batch import NO_HEADERS, encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator
 
     from aioproducer.errors import KafkaError
     from aioproducer.net.cluster import BrokerNode
@@ -40,10 +41,10 @@ QUICK = [
 HARD = [(Compression.GZIP, 9), (Compression.LZ4, 8), (Compression.LZ4, 17), (Compression.ZSTD, 4), (Compression.ZSTD, 22)]
 
 
-def batch(value: bytes = VALUE, headers: Any = ()) -> ProducerBatch:
+def batch(value: bytes = VALUE) -> ProducerBatch:
     """Return a drained batch, as the encoder gets it."""
     one = ProducerBatch(PartitionQueue(TopicRouting("orders", NO_ID), 0, 1, None), 1, None, None, expires_at=1.0)
-    one.payload = encode_record(0, 0, b"k", value, encode_headers(headers))
+    one.payload = encode_record(0, 0, b"k", value, NO_HEADERS)
     one.raw_size = len(one.payload)
     one.header = b"old"
     one.count = 1
@@ -74,15 +75,18 @@ class Drains:
         pytest.fail(f"nothing changed at {node}")
 
 
-def made(
-    codec: Compression,
-    level: int | None,
-    ratios: CompressionRatios | None = None,
-    refuse: Callable[[ProducerBatch, KafkaError], object] = never,
-    drains: Drains | None = None,
-) -> BatchCompressor:
+def made(codec: Compression, level: int | None, drains: Drains | None = None) -> BatchCompressor:
     schedule = (drains or Drains()).schedule
-    return BatchCompressor(asyncio.get_running_loop(), schedule, codec, level, ratios or CompressionRatios(), refuse)
+    return BatchCompressor(asyncio.get_running_loop(), schedule, codec, level, CompressionRatios(), never)
+
+
+@asynccontextmanager
+async def working(batch_compressor: BatchCompressor) -> AsyncIterator[None]:
+    """Run the task that encodes what the loop does not."""
+    worker = asyncio.ensure_future(batch_compressor.run())
+    yield
+    worker.cancel()
+    await asyncio.wait([worker])
 
 
 @pytest.mark.parametrize(("codec", "level"), QUICK)
@@ -101,14 +105,12 @@ async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: 
     one, done = batch(), asyncio.Event()
     raw = one.payload
     batch_compressor = made(codec, level)
-    worker = asyncio.ensure_future(batch_compressor.run())
-    batch_compressor.encode([one], 2, "lane", done.set)
-    assert not done.is_set()
-    assert one.payload is raw
-    await done.wait()
-    assert one.payload == compress(codec, raw, level)
-    worker.cancel()
-    await asyncio.wait([worker])
+    async with working(batch_compressor):
+        batch_compressor.encode([one], 2, "lane", done.set)
+        assert not done.is_set()
+        assert one.payload is raw
+        await done.wait()
+        assert one.payload == compress(codec, raw, level)
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
@@ -118,20 +120,18 @@ async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_tha
     In the next iteration it may encode again.
     """
     batch_compressor, value = made(codec, None), b"v" * 20_000
-    worker = asyncio.ensure_future(batch_compressor.run())
-    told = [asyncio.Event() for _ in range(40)]
-    for number, done in enumerate(told):
-        batch_compressor.encode([batch(value)], 2, f"lane {number}", done.set)
-    at_once = [done.is_set() for done in told]
-    assert at_once == sorted(at_once, reverse=True)
-    assert 1 <= sum(at_once) <= 262_144 // 20_000
-    await asyncio.sleep(0)
-    again = asyncio.Event()
-    batch_compressor.encode([batch(value)], 2, "another lane", again.set)
-    assert again.is_set()
-    await asyncio.gather(*(done.wait() for done in told))
-    worker.cancel()
-    await asyncio.wait([worker])
+    async with working(batch_compressor):
+        told = [asyncio.Event() for _ in range(40)]
+        for number, done in enumerate(told):
+            batch_compressor.encode([batch(value)], 2, f"lane {number}", done.set)
+        at_once = [done.is_set() for done in told]
+        assert at_once == sorted(at_once, reverse=True)
+        assert 1 <= sum(at_once) <= 262_144 // 20_000
+        await asyncio.sleep(0)
+        again = asyncio.Event()
+        batch_compressor.encode([batch(value)], 2, "another lane", again.set)
+        assert again.is_set()
+        await asyncio.gather(*(done.wait() for done in told))
 
 
 async def test_slices_are_encoded_by_the_loop_in_order() -> None:
@@ -149,13 +149,11 @@ async def test_slices_are_encoded_by_the_loop_in_order() -> None:
         await asyncio.sleep(0)
         seen.append(list(told))
     assert seen == [[], [], [0], [0, 1]]
-    worker = asyncio.ensure_future(batch_compressor.run())
-    while len(told) < len(jobs):
-        await asyncio.sleep(0)
-    assert told == [0, 1, 2, 3]
-    assert all(one.is_encoded for job in jobs for one in job)
-    worker.cancel()
-    await asyncio.wait([worker])
+    async with working(batch_compressor):
+        while len(told) < len(jobs):
+            await asyncio.sleep(0)
+        assert told == [0, 1, 2, 3]
+        assert all(one.is_encoded for job in jobs for one in job)
 
 
 @pytest.mark.parametrize("size", [100_000, 300_000], ids=["on the loop", "in the thread"])
@@ -163,17 +161,15 @@ async def test_no_task_gets_its_next_slice_while_requests_wait(size: int) -> Non
     """Once none waits behind the one that is encoded, a drain is scheduled, which wakes the tasks."""
     drains = Drains()
     batch_compressor = made(Compression.ZSTD, None, drains=drains)
-    worker = asyncio.ensure_future(batch_compressor.run())
-    told: list[tuple[bool, int]] = []
-    held = []
-    for _ in range(3):
-        job = [batch(b"v" * size) for _ in range(3)]
-        batch_compressor.encode(job, 2, "lane", lambda: told.append((drains.budget.is_held, drains.count)))
-        held.append(drains.budget.is_held)
-    assert held == [False, True, True], "one request is encoded, the others wait"
-    while len(told) < 3:
-        await asyncio.sleep(0)
-    assert told == [(True, 0), (False, 0), (False, 1)]
-    assert drains.count == 1
-    worker.cancel()
-    await asyncio.wait([worker])
+    async with working(batch_compressor):
+        told: list[tuple[bool, int]] = []
+        held = []
+        for _ in range(3):
+            job = [batch(b"v" * size) for _ in range(3)]
+            batch_compressor.encode(job, 2, "lane", lambda: told.append((drains.budget.is_held, drains.count)))
+            held.append(drains.budget.is_held)
+        assert held == [False, True, True], "one request is encoded, the others wait"
+        while len(told) < 3:
+            await asyncio.sleep(0)
+        assert told == [(True, 0), (False, 0), (False, 1)]
+        assert drains.count == 1
