@@ -12,12 +12,13 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 from aioproducer.model import Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 __all__ = [
+    "METHODS",
+    "USER_FAILURES",
     "Buffer",
     "CircuitBreakManager",
     "Dialer",
     "Encoder",
     "Interceptor",
-    "METHODS",
     "OpenBatch",
     "PartitionCircuitBreaker",
     "Partitioner",
@@ -26,7 +27,6 @@ __all__ = [
     "Resolver",
     "Serializer",
     "Stream",
-    "USER_FAILURES",
     "is_cancelled",
     "is_coroutine_function",
 ]

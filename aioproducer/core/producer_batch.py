@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
-__all__ = ["Event", "InvalidTransition", "NEXT", "NO_EPOCH", "PartitionQueue", "ProducerBatch", "State", "TopicState"]
+__all__ = ["NEXT", "NO_EPOCH", "Event", "InvalidTransition", "PartitionQueue", "ProducerBatch", "State", "TopicState"]
 
 
 # The states of a batch and the transitions between them are Kafka's (seeds/003).

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
 
 
-__all__ = ["LOG_APPEND_TIME", "Message", "NO_TIMESTAMP", "encode_message_set", "mend", "message", "read_messages", "spoil", "wrapper"]
+__all__ = ["LOG_APPEND_TIME", "NO_TIMESTAMP", "Message", "encode_message_set", "mend", "message", "read_messages", "spoil", "wrapper"]
 
 # The timestamp of a record without one.
 NO_TIMESTAMP: Final = -1

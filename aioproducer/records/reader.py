@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from aioproducer.model import Header
 
 __all__ = [
+    "MAX_DECOMPRESSED",
     "ControlRecord",
     "ControlType",
-    "MAX_DECOMPRESSED",
     "Record",
     "RecordBatch",
     "control_record",

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
-    "JarsUnavailable",
-    "JavaMissing",
     "KAFKA_VERSION",
     "SPARK_VERSION",
+    "JarsUnavailable",
+    "JavaMissing",
     "cache_folder",
     "check_spark",
     "java",

@@ -111,7 +111,7 @@ def token_function(
         wrong = trouble()
         if wrong == "raises":
             raise RuntimeError(f"{PASSWORD} is not quoted")
-        while trouble() == "hangs":  # noqa: ASYNC110  (time is virtual)
+        while trouble() == "hangs":
             await asyncio.sleep(0.1)
         life = -1.0 if wrong == "expired" else seconds
         return f"{_PREFIX}{now() + life:.6f}", wall_clock() + life

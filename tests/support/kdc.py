@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["BrokerKerberos", "Kdc", "KdcFailed", "REALM"]
+__all__ = ["REALM", "BrokerKerberos", "Kdc", "KdcFailed"]
 
 
 REALM: Final = "EXAMPLE.TEST"

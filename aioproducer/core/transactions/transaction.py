@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError, TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
 
-__all__ = ["Coordinator", "Event", "NEXT", "OffsetsCommit", "Operation", "Request", "State", "Transaction"]
+__all__ = ["NEXT", "Coordinator", "Event", "OffsetsCommit", "Operation", "Request", "State", "Transaction"]
 
 
 class State(enum.StrEnum):

@@ -200,7 +200,7 @@ class DrainSchedule:
         due_since: the time at which it was scheduled, before it was put off.
     """
 
-    __slots__ = ("_sender", "_find_fault", "_loop", "_now_ms", "_running", "due_since", "fast_path", "is_due", "loop_budget")
+    __slots__ = ("_find_fault", "_loop", "_now_ms", "_running", "_sender", "due_since", "fast_path", "is_due", "loop_budget")
     _sender: Sender
 
     def __init__(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproducer.net.observer import Traffic
     from aioproducer.net.tls import TlsFacts
 
-__all__ = ["Instruments", "MANY", "NodeTraffic", "Recorder", "SilentRecorder"]
+__all__ = ["MANY", "Instruments", "NodeTraffic", "Recorder", "SilentRecorder"]
 
 # Batches, or waits of drains, that are recorded at once: some 0.1 ms.
 MANY: Final = 256

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "PATIENCE",
     "CoordinatorCalls",
     "CoordinatorLookups",
     "Exchange",
-    "PATIENCE",
     "commit_offsets",
     "committed_offset",
     "committed_offsets",

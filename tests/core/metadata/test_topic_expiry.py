@@ -45,7 +45,7 @@ def test_each_topic_has_its_own_time() -> None:
 
 def test_what_cannot_be_forgotten_yet_is_looked_at_again_soon() -> None:
     """In a tenth of the time."""
-    rules, (queue,) = partition_queues(1)
+    rules, (_queue,) = partition_queues(1)
     rule = TopicExpiry(rules.routings, IDLE)
     rule.watch("t", 0.0)
     assert list(rule.idle(IDLE)) == ["t"]
