@@ -21,6 +21,7 @@ from aioproducer.engine.append.loop_budget import LoopBudget
 from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.memory.buffer_pool import BufferPool
+from aioproducer.engine.memory.partition_quota import PartitionQuota
 from aioproducer.engine.memory.wait_queue import PendingSend
 from aioproducer.engine.observability.metrics_recorder import SilentRecorder
 from aioproducer.metrics.registry import Metrics, Windows
@@ -53,9 +54,9 @@ def engine_context(config: ProducerConfig, loop: Any, *, spawn: Any = None, chan
 
 
 class Parts:
-    """Holds the parts of one producer with the topic orders, whose only partition has this leader."""
+    """Holds the parts of one producer with the topic orders, whose partitions have these leaders."""
 
-    def __init__(self, leader: int = 1, *, on_open: Any = None, **options: Any) -> None:
+    def __init__(self, *leaders: int, on_open: Any = None, **options: Any) -> None:
         clock: Any = Clock()
         self.config = ProducerConfig(bootstrap_servers="here:1", **options)
         path = FastPath(lambda: NOW_MS, None)  # type: ignore[arg-type]
@@ -63,15 +64,16 @@ class Parts:
         self.pool = BufferPool(self.config.buffer_memory, lambda: None)
         self.queues = PartitionQueues(chosen_build.FULL, linger=0.0, lifetime=1000.0, on_close=partial(settle, self.pool), on_open=on_open)
         context = chosen_build.DeliveryContext(clock, lambda _error, _count: None, lambda: NOW_MS / 1000)
+        shares = PartitionQuota(self.pool, self.queues) if self.config.circuit_breaker_class is not None else None
         parts: Any = (self.budget, self.queues, self.pool, context)
-        self.sizing = BatchSizing(self.config, clock, *parts, ratios=CompressionRatios(), shares=None)
-        self._appender = Appender(engine_context(self.config, clock), path, *parts, room=self.sizing, shares=None)
+        self.sizing = BatchSizing(self.config, clock, *parts, ratios=CompressionRatios(), shares=shares)
+        self.appender = Appender(engine_context(self.config, clock), path, *parts, room=self.sizing, shares=shares)
         self._validation = RecordValidation(self.config, PendingSend)
-        self.routing = install(self.queues, topic(leader, name="orders"))
+        self.routing = install(self.queues, topic(*(leaders or (1,)), name="orders"))
 
     def place(self) -> Any:
         """Append a record by the slow path. Returns its delivery, or None."""
-        return self._appender.place(self._validation.record("orders", b"v", None, None, None, ()), self.routing)
+        return self.appender.place(self._validation.record("orders", b"v", None, None, None, ()), self.routing)
 
     def use_up(self, left: int = 0) -> int:
         """Take all memory but `left` bytes. Returns the bytes that were taken."""

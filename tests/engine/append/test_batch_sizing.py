@@ -13,6 +13,7 @@ from aioproducer.records.record_batch import OVERHEAD
 from tests.engine.append.parts import NOW_MS, Parts
 
 FIRST, LEAST = 4096, 512
+MIB = 1 << 20
 
 
 def opened(parts: Parts, size: int = 100) -> Any:
@@ -181,3 +182,12 @@ def test_memory_for_many_records_is_there_or_not() -> None:
     batch = parts.routing.queues[0].current
     assert batch is not None
     assert batch.credit == 1024 - OVERHEAD + BATCH_OVERHEAD
+
+
+@pytest.mark.parametrize(("narrow", "room"), [(False, MIB - OVERHEAD), (True, 1024 - OVERHEAD)])
+def test_rows_that_are_there_at_once_go_in_batches_of_batch_max_size(narrow: bool, room: int) -> None:
+    """Also while memory is short: the batch takes none before its rows are there."""
+    parts = Parts(batch_size=1024, batch_max_size=MIB, max_request_size=2 * MIB)
+    parts.routing.is_narrow = narrow
+    parts.use_up(1024)
+    assert parts.sizing.of_rows(parts.routing) == room

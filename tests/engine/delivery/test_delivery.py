@@ -244,6 +244,30 @@ async def test_gather_takes_a_child_that_was_cancelled() -> None:
 
 
 @on_every_loop
+async def test_a_handle_is_cancelled_with_words() -> None:
+    """As a future is."""
+    delivery = Batch().delivery()
+    delivery.cancel("by the scope")
+    for look in (delivery.result, delivery.exception):
+        with pytest.raises(asyncio.CancelledError, match="by the scope"):
+            look()
+
+
+@on_every_loop
+async def test_a_record_of_a_batch_that_is_split_goes_with_its_part() -> None:
+    """With its sizes, through a second split."""
+    batch = Batch()
+    deliveries = [batch.delivery(index) for index in range(3)]
+    batch.open.close()
+    first, second = batch.result.split([[1], [0, 2]])
+    parts = first, *second.split([[0], [1]])
+    for offset, part in enumerate(parts):
+        part.complete(offset, -1)
+    assert [(*delivery.result()[2:3], delivery.result()[-1]) for delivery in deliveries] == [(1, 0), (0, 1), (2, 2)]
+    assert [metadata.offset for metadata in batch.result.get_many(0, 3)] == [1, 0, 2] == [batch.result.get(index)[2] for index in range(3)]
+
+
+@on_every_loop
 async def test_wait_leaves_what_is_pending_alone() -> None:
     """FIRST_COMPLETED and a timeout."""
     first, second = Batch(), Batch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -69,7 +70,9 @@ async def test_an_error_that_takes_no_attribute_is_raised_as_it_is() -> None:
     """A frozen dataclass; it tells of what was queued all the same."""
     with pytest.raises(FrozenError) as raised:
         await job(10, FrozenError(10))
-    assert Deliveries.of(raised.value).summary() == (10, 0, 0)
+    queued = Deliveries.of(raised.value)
+    assert queued.summary() == (10, 0, 0)
+    assert copy.deepcopy(queued) is copy.copy(queued) is queued
 
 
 async def test_a_cause_of_ours_goes_along() -> None:

@@ -112,3 +112,13 @@ def test_many_at_once_are_the_same_bytes_as_one_by_one(
             assert tuple(many.result.record_sizes) == tuple(one.result.record_sizes)
     finally:
         loop.close()
+
+
+@on_both
+def test_the_sentinel_takes_nothing(build: Any) -> None:
+    """A partition without an open batch says no to everything, at any time."""
+    for timestamp_ms in (0, 1, 1_700_000_000_000):
+        assert build.FULL.append(timestamp_ms, b"k", b"v") is None
+        assert build.FULL.append_record(timestamp_ms, b"k", b"v", b"\0") is None
+        assert build.FULL.append_many(timestamp_ms, None, [b""], 0) == 0
+    assert build.FULL.count == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aioproducer.core.producer_batch import PartitionQueue
@@ -58,6 +58,7 @@ def test_a_send_that_moves_to_a_notified_wait_queue_is_not_overtaken() -> None:
 
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.tuples(st.sampled_from(["notify", "withdraw", "cancel"]), st.integers(0, 3))), max_size=60))
+@example([0, ("notify", 0), ("notify", 0)])
 def test_notified_wait_queues_are_served_by_the_number_of_the_call(steps: list[int | tuple[str, int]]) -> None:
     """The notified wait queues serve their sends once each, earliest call first.
 

@@ -173,3 +173,13 @@ async def test_no_task_gets_its_next_slice_while_requests_wait(size: int) -> Non
             await asyncio.sleep(0)
         assert told == [(True, 0), (False, 0), (False, 1)]
         assert drains.count == 1
+
+
+async def test_what_is_encoded_already_is_left_alone() -> None:
+    """A retry sends the same bytes; without a codec there is nothing to do."""
+    for codec in (Compression.NONE, Compression.LZ4):
+        one, done = batch(), []
+        one.is_encoded = codec is not Compression.NONE
+        raw = one.payload
+        made(codec, None).encode([one], 2, "lane", lambda done=done: done.append(1))  # type: ignore[misc]
+        assert (one.payload is raw, one.header, done) == (True, b"old", [1])
