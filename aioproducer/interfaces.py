@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from aioproducer.model import Headers, ProducerRecord, RecordMetadata, TopicPartition
+from aioproducer.model import USER_FAILURES, Headers, ProducerRecord, RecordMetadata, TopicPartition
 
 __all__ = [
     "METHODS",
@@ -312,13 +311,6 @@ class Interceptor:
 
     def close(self) -> None:
         """Release resources: the producer has stopped, and calls no other method any more."""
-
-
-# Tells of a function that the user gives whether a call of it is awaited, and which exceptions are its failure.
-
-
-# Exceptions that are a failure of the user's function. A plain function is never cancelled: its CancelledError is that of a cancelled future.
-USER_FAILURES: Final = (Exception, CancelledError)
 
 
 def is_coroutine_function(function: object) -> bool:

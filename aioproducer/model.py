@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import typing
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import index
@@ -313,6 +314,9 @@ class FlushSummary(NamedTuple):
     pending: int
 
 
+# Exceptions that are a failure of the user's function. A plain function is never cancelled: its CancelledError is that of a cancelled future.
+USER_FAILURES: Final = (Exception, CancelledError)
+
 # Converts values that callers may give for a number into the number itself.
 #
 # Data frames hold numbers of their own types: numpy's integers have `__index__` and are no `int`. They are accepted wherever an `int` is. A
@@ -331,7 +335,7 @@ def exact_int(value: Any) -> int | None:
     try:
         return int.__int__(index(value))
     # TypeError, or what the __index__ of the caller's class raises.
-    except Exception:
+    except USER_FAILURES:
         return None
 
 
@@ -407,7 +411,7 @@ def _milliseconds_of(moment: datetime) -> int:
         offset = moment.utcoffset()
         since_epoch = None if offset is None else int((moment - _EPOCH) // _MILLISECOND)
     # A tzinfo of the caller may raise any error.
-    except Exception as error:
+    except USER_FAILURES as error:
         raise _NotATime(f"its time zone raised {type(error).__name__}. Give whole milliseconds since 1970") from error
     if since_epoch is None:
         raise _NotATime("it has no time zone. Give a datetime with one, as datetime.now(UTC) is, whole milliseconds since 1970")
