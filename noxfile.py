@@ -165,7 +165,7 @@ def spark(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def spark_faults(session: nox.Session) -> None:
-    """Streaming queries are killed while they write to a real Kafka; then every row is counted. Behind `--`: cases, `--all`, or `leak`."""
+    """Streaming queries are killed while they write to a real Kafka; then every row is counted. Behind `--`: cases, or `--all`."""
     need_java(session)
     run(session, "python", "-m", "tests.tools.spark_faults", *session.posargs)
 

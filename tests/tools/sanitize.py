@@ -2,8 +2,7 @@
 
     python -m tests.tools.sanitize [pytest's arguments]
 
-First it builds a toy extension with two mistakes, to check that the sanitizers find them. Then it copies the tree into a temporary folder,
-and builds all extensions of setup.py there, so that the first mistake ends the process. Every process of the tests writes its report into a
+It copies the tree into a temporary folder, and builds all extensions of setup.py there, so that the first mistake ends the process. Every process of the tests writes its report into a
 folder, so that a report counts even if no test checks that process's status. Exit status 1: there is a report, or a test failed; 3: the
 sanitizers cannot run here, and the output says why.
 """
@@ -35,46 +34,6 @@ TESTS: Final = (
     "--deselect=tests/engine/metadata/test_metadata_updater.py::test_a_large_answer_never_holds_the_loop",  # it allows 5 ms of CPU
     "--deselect=tests/tools/faults/test_coded.py::test_row_50_",  # these, 10 ms
 )
-
-TOY: Final = {
-    "toy.pyx": """# cython: language_level=3
-from libc.stdlib cimport free, malloc
-
-def write(int index):
-    cdef char *room = <char *> malloc(16)
-    room[index] = 1
-    free(room)
-
-def read_late(int index):
-    cdef char *room = <char *> malloc(16)
-    room[0] = index
-    free(room)
-    return room[index]
-
-def add(int number):
-    return number + 2147483647
-""",
-    "setup.py": """from Cython.Build import cythonize
-from setuptools import Extension, setup
-setup(name="toy", ext_modules=cythonize([Extension("toy", ["toy.pyx"])], build_dir="build/cython"))
-""",
-    "test_toy.py": """import subprocess, sys, toy
-def test_fine(): toy.write(15); toy.add(0)
-def test_overflow(): toy.write(16)
-def test_late(): toy.read_late(1)
-def test_undefined(): toy.add(1)
-def test_elsewhere(): subprocess.run([sys.executable, "-c", "import toy; toy.write(16)"], stderr=subprocess.DEVNULL)
-""",
-}
-CAUGHT: Final = {"fine": False, "overflow": True, "late": True, "undefined": True, "elsewhere": True}
-"""The toy's tests, and whether each must leave a report; the last one passes all the same."""
-ALONE: Final = (
-    "-q",
-    "--no-header",
-    "--no-summary",
-    *(word for name in ("cacheprovider", "aioproducer", "asyncio", "randomly") for word in ("-p", f"no:{name}")),
-)
-
 
 NO_MEMORY: Final = "WARNING: AddressSanitizer failed to allocate"
 
@@ -149,23 +108,9 @@ def built(folder: pathlib.Path) -> list[str]:
         os.environ.pop("CC") if previous is None else os.environ.__setitem__("CC", previous)
 
 
-def missed(preloaded: Sequence[str]) -> list[str]:
-    """Return the toy's mistakes that the sanitizers miss, and their false reports."""
-    with tempfile.TemporaryDirectory(prefix="toy-") as name:
-        folder = pathlib.Path(name)
-        for file, text in TOY.items():
-            (folder / file).write_text(text)
-        built(folder)
-        return [test for test, caught in CAUGHT.items() if bool(suite(folder, preloaded, (*ALONE, "-k", f"test_{test}"))[1]) is not caught]
-
-
 def main(words: Sequence[str]) -> int:
     try:
         preloaded = libraries()
-        wrong = missed(preloaded)
-        if wrong:
-            print(f"FAILED: the sanitizers are wrong about the toy's {', '.join(wrong)}")
-            return FAILED
         with tempfile.TemporaryDirectory(prefix="sanitize-") as name:
             folder = pathlib.Path(name).resolve()
             trees.copy(ROOT, folder)

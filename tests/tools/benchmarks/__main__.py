@@ -21,7 +21,6 @@ import os
 import pathlib
 import statistics
 import sys
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -31,16 +30,13 @@ from tests.tools.benchmarks.clients import BASE_TREE, CLIENTS, OF_BASE, OURS, PE
 from tests.tools.benchmarks.task import WARM_UP, Measure, Settings, Task, Told, measure
 from tests.tools.benchmarks.workloads import WORKLOADS
 
-if TYPE_CHECKING:
-    pass
-
 PROGRAMS = ("heartbeat", "stall", "pending", "columns", "spark")
 LIMIT = 60.0
 """Seconds of one run."""
 SETTLED_SECONDS = 2.0
 """The wait after a client was killed, until its records are in the log: they must not count for the next client."""
-PACE = {PEER: 0.4, "confluent_aio": 0.4}
-"""Records of a slower client in a burst, as a part of the workload's: so that one run of each takes a few seconds."""
+PEERS_PACE = 0.4
+"""Records of the slower peer in a burst, as a part of the workload's: so that one run of each takes a few seconds."""
 SHOWN = {"CPU us": "cpu_us", "k/s": "rate", "p50 ms": "p50_ms", "p99 ms": "p99_ms", "peak MiB": "peak_mib"}
 
 Found = dict[str, dict[str, list["Measure | None"]]]
@@ -73,11 +69,9 @@ def arguments() -> argparse.Namespace:
 
 def task_of(workload: str, client: str, broker: Broker, scale: float) -> Task:
     wanted = WORKLOADS[workload]
-    pace = PACE.get(client, 1.0) if wanted.way in {"stream", "gather", "herd"} else 1.0
+    pace = PEERS_PACE if client == PEER and wanted.way in {"stream", "gather", "herd"} else 1.0
     records = max(int(wanted.records * pace * scale), 100, wanted.tasks if wanted.way == "herd" else 0)
     own = {}
-    if client == "confluent_aio" and wanted.way == "herd":  # else its buffer waits a second for more records than the tasks send
-        own = {"batch_size": 100, "buffer_timeout": 0.01}
     if client == PEER and wanted.tasks > 2_000:  # else some of its tasks fail while they wait for space in a batch
         own = {"request_timeout_ms": 600_000}
     return Task(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.tools.benchmarks.workloads import Client, Job, Tally
 
-OURS, PURE, PEER, CALLBACK, AIO = "aioproducer", "aioproducer_pure", "aiokafka", "confluent", "confluent_aio"
+OURS, PURE, PEER, CALLBACK = "aioproducer", "aioproducer_pure", "aiokafka", "confluent"
 BASE, BASE_PURE = "base", "base_pure"
 """Our producer of another tree, in both builds, to compare before and after."""
 OF_BASE = {BASE, BASE_PURE}
@@ -94,7 +94,6 @@ CLIENTS: dict[str, Kind] = {
         build=lambda: f"aiokafka {importlib.metadata.version('aiokafka')}",
     ),
     CALLBACK: Kind(open=confluent.producer, ways=confluent.WAYS, build=confluent.build),
-    AIO: Kind(open=confluent.aio_producer, ways=confluent.AIO_WAYS, build=confluent.build),
     BASE: Kind(open=aioproducer, ways=WAYS, build=our_build),
     BASE_PURE: Kind(open=aioproducer, ways=WAYS, build=our_build, is_pure=True),
 }

@@ -1,20 +1,17 @@
-"""Runs confluent-kafka: its Producer, with a callback for each record but in `many`, and its AIOProducer."""
+"""Runs confluent-kafka's Producer, with a callback for each record but in `many`."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.tools.benchmarks.workloads import GATHERED, SAMPLED
+from tests.tools.benchmarks.workloads import SAMPLED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable
 
     from confluent_kafka import Producer
-    from confluent_kafka.aio import AIOProducer
 
     from tests.tools.benchmarks.task import Settings
     from tests.tools.benchmarks.workloads import Job, Tally
@@ -129,96 +126,4 @@ async def many(client: Producer, job: Job) -> Tally:
     return job.tally(is_told=False)
 
 
-@contextlib.asynccontextmanager
-async def aio_producer(bootstrap_servers: str, settings: Settings) -> AsyncGenerator[AIOProducer]:
-    """Open the AIOProducer, and close it after the block. Records fail when its queue is full, so the queue is as long as the workload."""
-    from confluent_kafka.aio import AIOProducer
-
-    local = {name: value for name, value in settings.own.items() if "." not in name}
-    wanted = {"queue.buffering.max.messages": 1_000_000, **config(bootstrap_servers, settings)}
-    async with AIOProducer(wanted, **local) as client:
-        yield client
-
-
-async def aio_stream(client: AIOProducer, job: Job) -> Tally:
-    """Call `await produce()` for each record, flush, then read every result."""
-    produce, topic, value = client.produce, job.topic, job.value
-    tally, futures = job.tally(), []
-    for first in range(0, len(job.keys), SAMPLED):
-        began = time.perf_counter()
-        futures += [await produce(topic, value, key) for key in job.keys[first : first + SAMPLED]]
-        futures[first].add_done_callback(partial(tally.note, began))
-    await client.flush()
-    counts, offsets = tally.counts, 0
-    for future in futures:
-        message = await future
-        offsets += message.offset()
-        counts[message.partition()] += 1
-    tally.offsets = offsets
-    return tally
-
-
-async def aio_gather(client: AIOProducer, job: Job) -> Tally:
-    """Call `await produce()` 10,000 times, flush, `asyncio.gather` these futures, and repeat. Without the flush the last ones never end."""
-    produce, topic, value = client.produce, job.topic, job.value
-    tally = job.tally()
-    counts, offsets = tally.counts, 0
-    for first in range(0, len(job.keys), GATHERED):
-        futures = []
-        for at in range(first, min(first + GATHERED, len(job.keys)), SAMPLED):
-            began = time.perf_counter()
-            futures += [await produce(topic, value, key) for key in job.keys[at : min(at + SAMPLED, first + GATHERED)]]
-            futures[at - first].add_done_callback(partial(tally.note, began))
-        await client.flush()
-        for message in await asyncio.gather(*futures):
-            offsets += message.offset()
-            counts[message.partition()] += 1
-    tally.offsets = offsets
-    return tally
-
-
-async def aio_single(client: AIOProducer, job: Job) -> Tally:
-    """Send one record at a time: produce, flush, read. A flush gives the result fastest."""
-    tally, clock, topic, value = job.tally(), time.perf_counter, job.topic, job.value
-    for key in job.keys:
-        before = clock()
-        future = await client.produce(topic, value, key)
-        await client.flush()
-        message = await future
-        tally.latencies.append(clock() - before)
-        tally.offsets += message.offset()
-        tally.counts[message.partition()] += 1
-    return tally
-
-
-async def aio_herd(client: AIOProducer, job: Job) -> Tally:
-    """Send from some thousand tasks, each one record at a time. One more task polls, as results otherwise wait for the next batch."""
-    tally = job.tally()
-    tasks = min(job.tasks, len(job.keys))
-    is_over = False
-
-    async def serve() -> None:
-        while not is_over:
-            await client.poll(0.1)
-
-    server = asyncio.create_task(serve())
-    async with asyncio.TaskGroup() as group:
-        for number in range(tasks):
-            group.create_task(_one_by_one(client, job, job.keys[number::tasks], tally))
-    is_over = True
-    await server
-    return tally
-
-
-async def _one_by_one(client: AIOProducer, job: Job, keys: Sequence[bytes], tally: Tally) -> None:
-    clock, topic, value = time.perf_counter, job.topic, job.value
-    for key in keys:
-        before = clock()
-        message = await (await client.produce(topic, value, key))
-        tally.latencies.append(clock() - before)
-        tally.offsets += message.offset()
-        tally.counts[message.partition()] += 1
-
-
 WAYS = {"stream": stream, "single": single, "many": many}
-AIO_WAYS = {"stream": aio_stream, "gather": aio_gather, "single": aio_single, "herd": aio_herd}

@@ -1,12 +1,11 @@
 """Measures how late a heartbeat is beside 1,000,000 tight keyed sends with kept deliveries, on one real Kafka that is warm.
 
-    python -m tests.tools.benchmarks heartbeat [--records 1000000] [--runs 5] [--compression zstd] [--json PATH]
+    python -m tests.tools.benchmarks heartbeat [--records 1000000] [--runs 5] [--compression zstd]
 
 A task sleeps 1 ms, over and over; a beat's lateness is how long after its time it woke. First the loop is idle: the baseline.
-Then another task sends without a pause and flushes. `Collector` notes the cyclic collector's pauses, so that its part in each beat's lateness is known;
-and each beat knows what the loop's thread has worked since the one before it: a late one that did not work waited for a processor.
+Then another task sends without a pause and flushes. The cyclic collector's pauses are noted, so that its part in all lateness is known.
 A stall of 50 ms is one late beat; so that it does not hide behind the many good ones, the second p99 weighs the beats by the time they cover.
-Exit status 1 when a bar is not met: the median run's p99 over its baseline's, and the median of the runs' maxima. Knows nothing of the peer.
+Exit status 1 when a bar is not met: the median run's p99 over its baseline's, and the median of the runs' maxima.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
-import json
-import pathlib
 import statistics
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import uvloop
 from rich.console import Console
@@ -35,7 +32,6 @@ from tests.tools.benchmarks.workloads import PARTITIONS, VALUE, few_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Sequence
-    from typing import Self
 
     from tests.tools.benchmarks.workloads import Client
 
@@ -47,100 +43,24 @@ BARS_MS = {"compiled": 1.0, "plain": 5.0}
 MAX_BAR_MS = 5.0
 
 
-class Collector:
-    """Records the pauses of the cyclic collector while it is entered, as (begin, end)."""
-
-    def __init__(self) -> None:
-        self.pauses: list[tuple[float, float]] = []
-        self._begin = 0.0
-
-    def __enter__(self) -> Self:
-        gc.callbacks.append(self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(self._note)
-
-    def _note(self, phase: Literal["start", "stop"], _: dict[str, int]) -> None:
-        if phase == "start":
-            self._begin = time.perf_counter()
-        else:
-            self.pauses.append((self._begin, time.perf_counter()))
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class Beat:
-    """Holds when a beat was due, when it came, and the loop thread's seconds of processor time since the beat before it."""
-
-    due: float
-    came: float
-    worked: float = 0.0
-
-    @property
-    def lateness(self) -> float:
-        return self.came - self.due
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """Holds the figures of some seconds of beats. `own` is a beat's lateness without the collector's pauses; `worked`: see `Beat`."""
+    """Holds the figures of some seconds of beats. `collector` is its seconds of pauses, which are in the others as well."""
 
     beats: int
-    p50_ms: float
     p99_ms: float
     weighted_p99_ms: float
     max_ms: float
-    max_collector_share: float
-    max_worked_ms: float
-    most_worked_ms: float
-    p99_worked_ms: float
-    own_p99_ms: float
-    own_max_ms: float
-    collector_share: float
+    collector: float
 
 
-async def beat(beats: list[Beat]) -> None:
-    """Beat until cancelled."""
-    clock, sleep, cpu = time.perf_counter, asyncio.sleep, time.thread_time
+async def beat(late: list[float]) -> None:
+    """Note the lateness of each beat until cancelled."""
+    clock, sleep = time.perf_counter, asyncio.sleep
     while True:
-        due, before = clock() + PERIOD, cpu()
+        due = clock() + PERIOD
         await sleep(PERIOD)
-        beats.append(Beat(due, clock(), cpu() - before))
-
-
-def collected(beats: Sequence[Beat], pauses: Sequence[tuple[float, float]]) -> list[float]:
-    """Return the seconds of each beat's lateness that the collector took. Both sequences are in order of time; beats do not overlap."""
-    shares, first = [], 0
-    for one in beats:
-        while first < len(pauses) and pauses[first][1] <= one.due:
-            first += 1
-        share, at = 0.0, first
-        while at < len(pauses) and pauses[at][0] < one.came:
-            share += min(one.came, pauses[at][1]) - max(one.due, pauses[at][0])
-            at += 1
-        shares.append(share)
-    return shares
-
-
-def judge(beats: Sequence[Beat], pauses: Sequence[tuple[float, float]]) -> Lateness:
-    late = [max(0.0, one.lateness) for one in beats]
-    shares = collected(beats, pauses)
-    own = [max(0.0, lateness - share) for lateness, share in zip(late, shares, strict=True)]
-    worst = max(range(len(late)), key=late.__getitem__)
-    return Lateness(
-        beats=len(beats),
-        p50_ms=statistics.median(late) * 1e3,
-        p99_ms=p99(late) * 1e3,
-        weighted_p99_ms=weighted_p99(late) * 1e3,
-        max_ms=late[worst] * 1e3,
-        max_collector_share=shares[worst] / late[worst],
-        max_worked_ms=beats[worst].worked * 1e3,
-        most_worked_ms=max(one.worked for one in beats) * 1e3,
-        p99_worked_ms=p99([one.worked for one in beats]) * 1e3,
-        own_p99_ms=p99(own) * 1e3,
-        own_max_ms=max(own) * 1e3,
-        collector_share=sum(shares) / sum(late),
-    )
+        late.append(max(0.0, clock() - due))
 
 
 def p99(values: Sequence[float]) -> float:
@@ -191,46 +111,36 @@ async def send_all(client: Client, keys: Sequence[bytes]) -> deque[object]:
 
 async def watched(work: Awaitable[object]) -> tuple[Lateness, float]:
     """Return the lateness of a heartbeat beside the work, and the seconds of the work."""
-    beats: list[Beat] = []
+    late: list[float] = []
+    pauses: list[float] = []
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        pauses.append(time.perf_counter() * (-1 if phase == "start" else 1))
+
     gc.collect()
-    with Collector() as collector:
-        heart = asyncio.create_task(beat(beats))
-        await asyncio.sleep(PERIOD)
-        start = time.perf_counter()
-        kept = await work
-        seconds = time.perf_counter() - start
-        await asyncio.sleep(2 * PERIOD)  # the last stall is a beat too
-        heart.cancel()
-        await asyncio.wait([heart])
+    gc.callbacks.append(note)
+    heart = asyncio.create_task(beat(late))
+    await asyncio.sleep(PERIOD)
+    start = time.perf_counter()
+    kept = await work
+    seconds = time.perf_counter() - start
+    await asyncio.sleep(2 * PERIOD)  # the last stall is a beat too
+    heart.cancel()
+    await asyncio.wait([heart])
+    gc.callbacks.remove(note)
     del kept
-    return judge(beats, collector.pauses), seconds
+    return Lateness(len(late), p99(late) * 1e3, weighted_p99(late) * 1e3, max(late) * 1e3, sum(pauses)), seconds
 
 
-def tell(console: Console, idle: Lateness, busy: Lateness, records: int, seconds: float) -> None:
-    """Return one run, in words."""
-    own = f"without it p99 {busy.own_p99_ms:.2f} ms, max {busy.own_max_ms:.2f} ms"
-    console.print(f"{records:,} keyed sends, deliveries kept, flushed in {seconds:.2f} s ({records / seconds / 1e3:.0f} k/s)")
-    console.print(f"idle:  {idle.beats:,} beats, p99 {idle.p99_ms:.2f} ms, max {idle.max_ms:.2f} ms")
-    console.print(
-        f"busy:  {busy.beats:,} beats, p50 {busy.p50_ms:.2f} ms, p99 {busy.p99_ms:.2f} ms (weighed by time {busy.weighted_p99_ms:.2f})"
-    )
-    console.print(
-        f"max:   {busy.max_ms:.2f} ms, {busy.max_collector_share:.0%} of it the collector's; its thread worked {busy.max_worked_ms:.2f} ms "
-        f"since the beat before, between any two p99 {busy.p99_worked_ms:.2f} ms, at most {busy.most_worked_ms:.2f} ms"
-    )
-    console.print(f"collector: {busy.collector_share:.0%} of all lateness; {own}")
-
-
-async def measure(console: Console, records: int, compression: str, count: int) -> list[dict[str, Any]]:
-    """Return the figures of that many runs, and print each run as it ends."""
-    figures: list[dict[str, Any]] = []
+async def measure(console: Console, records: int, compression: str, count: int) -> tuple[list[float], list[float]]:
+    """Return each run's p99 over that of its idle loop, and its longest lateness."""
+    over, most = [], []
     async with contextlib.aclosing(runs(records, compression, count)) as measured:
         async for idle, busy, seconds in measured:
-            tell(console, idle, busy, records, seconds)
-            figures.append(
-                {"idle": dataclasses.asdict(idle), "busy": dataclasses.asdict(busy), "seconds": seconds, "over": busy.p99_ms - idle.p99_ms}
-            )
-    return figures
+            console.print(f"{records:,} keyed sends, deliveries kept, flushed in {seconds:.2f} s: {busy}; idle: {idle}", soft_wrap=True)
+            over.append(busy.p99_ms - idle.p99_ms)
+            most.append(busy.max_ms)
+    return over, most
 
 
 def main() -> int:
@@ -238,16 +148,11 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--compression", default="zstd", help="(default: %(default)s)")
-    parser.add_argument("--json", type=pathlib.Path, metavar="PATH")
     chosen, console = parser.parse_args(), Console(highlight=False)
-    figures = uvloop.run(measure(console, chosen.records, chosen.compression, chosen.runs))
-    over, most = (statistics.median(values) for values in zip(*((one["over"], one["busy"]["max_ms"]) for one in figures), strict=True))
-    bar = BARS_MS[build_info().build]
-    verdicts = [("p99 over the idle baseline", over, bar), ("max", most, MAX_BAR_MS)]
+    over, most = map(statistics.median, uvloop.run(measure(console, chosen.records, chosen.compression, chosen.runs)))
+    verdicts = [("p99 over the idle baseline", over, BARS_MS[build_info().build]), ("max", most, MAX_BAR_MS)]
     for what, found, limit in verdicts:
         console.print(f"{what}, median of {chosen.runs} runs: {found:.2f} ms, bar {limit:.0f} ms: {'met' if found <= limit else 'not met'}")
-    if chosen.json:
-        chosen.json.write_text(json.dumps(figures, indent=1) + "\n")
     return 0 if all(found <= limit for _, found, limit in verdicts) else 1
 
 

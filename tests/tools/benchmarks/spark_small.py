@@ -32,7 +32,7 @@ async def small(rounds: int, console: Console) -> dict[str, list[float]]:
     """Return the milliseconds of the median micro-batch, of each sink in each round."""
     found: dict[str, list[float]] = {way.name: [] for way in SMALL}
     with tempfile.TemporaryDirectory(prefix="spark-small-", ignore_cleanup_errors=True) as made:
-        async with Stage(Path(made)) as stage:
+        async with Stage() as stage:
             await stage.set_for(_case(SMALL[0]))
             for number in range(rounds):
                 for way in SMALL[:: -1 if number % 2 else 1]:

@@ -4,8 +4,8 @@
 
 The producer is that of the tree on PYTHONPATH, which may be older: this file uses only its public names, `FakeCluster` and `run_jumping`.
 No workload depends on clocks, chance or the kernel: time jumps, the cluster is in memory, and both builds run the same event-loop
-iterations each time. `columns` is left out, with a line on standard error, in a tree whose `send_columns` reads every array with pyarrow:
-pyarrow starts threads, and callgrind writes their counts apart.
+iterations each time.
+`send_columns` is not here: pyarrow starts threads, and callgrind writes their counts apart.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from exported_array import exported_bytes
 from marks import calibrate, counted, uncounted
 
 import aioproducer
 from aioproducer import Producer, Record
-from aioproducer.errors import UsageError
 from aioproducer.testing import FakeCluster, run_jumping
 
 if TYPE_CHECKING:
@@ -131,18 +129,6 @@ async def many_keyed(producer: Producer[bytes, bytes], records: int) -> None:
         await (await producer.send_many(TOPIC, some))
 
 
-async def columns(producer: Producer[bytes, bytes], records: int) -> None:
-    some = exported_bytes([VALUE] * MANY)
-    for _ in range(records // MANY):
-        await (await producer.send_columns(TOPIC, values=some))
-
-
-async def columns_keyed(producer: Producer[bytes, bytes], records: int) -> None:
-    values, keys = exported_bytes([VALUE] * MANY), exported_bytes(KEYS[:MANY])
-    for _ in range(records // MANY):
-        await (await producer.send_columns(TOPIC, values=values, keys=keys))
-
-
 WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any, Any, None]]]] = {
     "keyed": keyed,
     "keyless": keyless,
@@ -155,8 +141,6 @@ WORKLOADS: Final[dict[str, Callable[[Producer[bytes, bytes], int], Coroutine[Any
     "herd": herd,
     "many": many,
     "many, keyed": many_keyed,
-    "columns": columns,
-    "columns, keyed": columns_keyed,
 }
 OPTIONS: Final[dict[str, dict[str, Any]]] = {"serializer": {"value_serializer": bytes.upper}}
 """The options of a workload's producer, beside those of all."""
@@ -199,26 +183,9 @@ def is_compiled() -> bool:
     return file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
 
 
-async def reads_columns() -> bool:
-    """Return whether the tree's `send_columns` reads an exported array without pyarrow."""
-    sys.modules["pyarrow"] = None  # type: ignore[assignment]  # an import raises ImportError
-    cluster, producer = await opened()
-    try:
-        await producer.send_columns(TOPIC, values=exported_bytes([VALUE]))
-    except UsageError as error:
-        print(f"left out: columns ({error})", file=sys.stderr)
-        return False
-    finally:
-        await producer.__aexit__(None, None, None)
-        await cluster.__aexit__(None, None, None)
-    return True
-
-
 def main(records: int, singles: int) -> None:
     calibrate()
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        has_columns = runner.run(reads_columns())
-    for name in (name for name in WORKLOADS if has_columns or not name.startswith("columns")):
+    for name in WORKLOADS:
         wanted = singles if name in COSTLY else records
         logged = run(name, wanted)
         assert logged == wanted, f"{name}: {logged} of {wanted} records are in the log"

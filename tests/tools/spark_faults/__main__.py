@@ -1,7 +1,6 @@
 """Runs cases by name, and counts what a committed reader gets.
 
-    python -m tests.tools.spark_faults [CASE ...] [--all] [--seed NUMBER] [--json PATH] [--keep FOLDER]
-    python -m tests.tools.spark_faults leak [...]
+    python -m tests.tools.spark_faults [CASE ...] [--all] [--seed NUMBER] [--keep FOLDER]
 
 Without names: every case of the sink, by default exactly once. Exit status 1 when a case was not right.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 import tempfile
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tests.tools.spark_faults.cases import CASES, MERGED, case_named
-from tests.tools.spark_faults.report import as_json, line, sums, table
+from tests.tools.spark_faults.report import line, sums, table
 from tests.tools.spark_faults.run import CaseRun
 from tests.tools.spark_faults.stage import Stage
 
@@ -37,7 +35,6 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join((*CASES, MERGED.name)))
     parser.add_argument("--all", action="store_true", help="Spark's own sink and at_least_once as well, if no cases are named")
     parser.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="other kills at random, and other poisoned rows")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="append each result to it, a line each")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the queries' files there")
     chosen = parser.parse_args(words)
     unknown = [name for name in chosen.cases if name not in CASES and name != MERGED.name]
@@ -50,12 +47,12 @@ def chosen_cases(chosen: argparse.Namespace) -> list[Case]:
     """Return the cases, with those of one Kafka beside each other."""
     named = [case_named(name) for name in chosen.cases]
     cases = named or [case for case in CASES.values() if chosen.all or case.promises_once]
-    return sorted((case.seeded(chosen.seed) for case in cases), key=lambda case: (case.kafka, case.master))
+    return sorted((case.seeded(chosen.seed) for case in cases), key=lambda case: case.kafka)
 
 
-async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], None], keep: Callable[[Result], None]) -> list[Result]:
+async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], None]) -> list[Result]:
     results = []
-    async with Stage(folder) as stage:
+    async with Stage() as stage:
         for case in cases:
             await stage.set_for(case)
             place = folder / f"{case.name}-{int(time.time())}"
@@ -67,7 +64,6 @@ async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], Non
                 tell(f"  {complaint}")
             for error, times in Counter(result.errors).most_common():
                 tell(f"  {times} x {error}")
-            keep(result)
     return results
 
 
@@ -75,10 +71,6 @@ def main(words: Sequence[str]) -> int:
     # in each way that it is ended: processes that it started end with it
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    if words[:1] == ["leak"]:
-        from tests.tools.spark_faults.leak import main as leak
-
-        return leak(words[1:])
     chosen, console = arguments(words), Console(highlight=False)
     console.width = max(console.width, 140)  # a log has no width of its own
     start = time.monotonic()
@@ -87,15 +79,10 @@ def main(words: Sequence[str]) -> int:
         seconds = int(time.monotonic() - start)
         console.print(f"{seconds // 60:3}:{seconds % 60:02} {text}", markup=False)
 
-    def keep(result: Result) -> None:
-        if chosen.json:
-            with chosen.json.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(as_json(result)) + "\n")
-
     with tempfile.TemporaryDirectory(prefix="spark-faults-", ignore_cleanup_errors=True) as made:
         folder = chosen.keep or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        results = asyncio.run(run_all(chosen_cases(chosen), folder.resolve(), tell, keep))
+        results = asyncio.run(run_all(chosen_cases(chosen), folder.resolve(), tell))
     console.print(table(results))
     for text in sums(results):
         console.print(text)

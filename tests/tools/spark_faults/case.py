@@ -77,7 +77,7 @@ class Case:
         format: the sink.
         options: of the sink.
         conf: Spark's settings.
-        master: Spark's; "standalone": a cluster with two workers.
+        master: Spark's.
         kafka: one node; one with transaction.version 1; three nodes.
         seconds: that one query may take.
         again: how often the last run starts its query again in its own process when that has failed; a driver that died is another process.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from tests.tools.spark_faults.case import EXACTLY_ONCE, OURS, THEIRS, Case, Kills, Run
 from tests.tools.spark_faults.faults import Fault
-from tests.tools.spark_faults.stage import STANDALONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,16 +22,6 @@ _SHORT: Final = {_TIMEOUT: "12000"}
 _LONG: Final = {_TIMEOUT: "60000"}
 _UNTIL_EXPIRED: Final = 24.0  # the brokers look for expired transactions every 10 s
 _TWELVE: Final = {"minPartitions": "12"}
-_SPECULATION: Final = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "50ms",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.quantile": "0.4",
-    "spark.speculation.minTaskRuntime": "50ms",
-    "spark.speculation.efficiency.enabled": "false",
-}
-_SMALL: Final = {"spark.executor.memory": "768m", "spark.executor.cores": "1"}
-"""Of an executor on a standalone worker."""
 _SINKS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "": (OURS, EXACTLY_ONCE),
     "-alo": (OURS, {}),
@@ -116,9 +105,6 @@ def _scripted() -> Iterator[Case]:
     yield Case(name="expired", runs=(slept, Run()))
     stopped = Run(faults=(at("undecided", 2, "stop", seconds=5.0),), is_stopped=True, dies=True, says="AnotherDriver|[Ff]enced")
     yield Case(name="zombie", runs=(stopped, Run()))
-    speculated = tuple(at("rows", batch, "sleep", partition=batch % 6, attempt=0, seconds=8.0) for batch in range(1, 8))
-    # a copy runs on another host alone, so not on local-cluster
-    yield Case(name="speculation", runs=(Run(faults=speculated),), conf=_SPECULATION | _SMALL, slow=0.05, master=STANDALONE, again=9)
 
 
 def _random() -> Iterator[Case]:
@@ -138,11 +124,7 @@ def _random() -> Iterator[Case]:
         brokers = Kills(kinds=("broker",), count=8, every=(0.05, 4.0), seed=4)
         yield dataclasses.replace(slow, name=f"brokers{end}", kills=brokers, kafka="three", options={**options, **_LONG} if options else {})
         executors = Kills(kinds=("executor", "worker", "executor"), count=10, seed=5)
-        for master in ("local-cluster[2,1,1024]", STANDALONE):
-            where = "executors" if master != STANDALONE else "standalone"
-            yield dataclasses.replace(
-                slow, name=f"{where}{end}", kills=executors, master=master, conf=_SMALL if master == STANDALONE else {}
-            )
+        yield dataclasses.replace(slow, name=f"executors{end}", kills=executors, master="local-cluster[2,1,1024]")
 
 
 CASES: Final[Mapping[str, Case]] = {case.name: case for case in (*_scripted(), *_random())}

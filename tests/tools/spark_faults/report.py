@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 
     from tests.tools.spark_faults.case import Result
 
-__all__ = ["as_json", "line", "sums", "table"]
+__all__ = ["line", "sums", "table"]
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -62,16 +61,3 @@ def sums(results: Sequence[Result]) -> list[str]:
             f"{records:,} records, {lost} lost, {doubled:,} doubled ({share:.1f} % of the rows)"
         )
     return lines
-
-
-def as_json(result: Result) -> dict[str, Any]:
-    return {
-        "case": result.case.name,
-        "sink": sink(result),
-        "struck": dict(result.struck),
-        "runs": result.runs,
-        **dataclasses.asdict(result.counted),
-        "seconds": round(result.seconds, 1),
-        "complaints": list(result.complaints),
-        "errors": list(result.errors),
-    }

@@ -190,7 +190,7 @@ class CaseRun:
             format=case.format,
             options={**case.options, **run.options},
             source_options=run.source_options,
-            master=self._stage.master(case),
+            master=case.master,
             conf=small | dict(case.conf),
             faults=run.faults,
             poison=case.poison,
@@ -240,7 +240,7 @@ class CaseRun:
             return await self._stage.kill_a_broker(self._random)
         if driver is None:
             return False
-        roots = [driver.python, *self._stage.spark_workers]
+        roots = [driver.python]
         match kind:
             case "driver":
                 self._left = self._random.choice(_LEFT)

@@ -1,38 +1,24 @@
-"""The Kafka and the Spark on which cases run, started when a case first needs them."""
+"""The Kafka on which cases run, started when a case first needs it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aioproducer import Producer
 from aioproducer.testing import KafkaServer
 from tests.support.kafka_cluster import KafkaCluster
-from tests.tools.spark_faults.standalone import Standalone
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractAsyncContextManager
-    from typing import Protocol, Self
+    from collections.abc import Iterator
+    from typing import Self
 
     from tests.tools.spark_faults.case import Case, Kafka
 
-    class Broker(Protocol):
-        """What a case needs of a Kafka."""
+__all__ = ["Stage"]
 
-        @property
-        def bootstrap_servers(self) -> str: ...
-        async def create_topic(self, name: str, partitions: int) -> None: ...
-        async def end_offsets(self, topic: str) -> list[int]: ...
-
-
-__all__ = ["STANDALONE", "Stage", "fill"]
-
-STANDALONE: Final = "standalone"
-_ROOT: Final = Path(__file__).parents[3]
 _SIZE: Final = 100
 _PARTITIONS: Final = 6
 _DOWN_SECONDS: Final = 3.0
@@ -41,22 +27,15 @@ _PROPERTIES: Final = {"group.initial.rebalance.delay.ms": 0, "auto.create.topics
 
 
 class Stage:
-    """Holds what cases run on: `async with Stage(folder) as stage: await stage.set_for(case)`.
+    """Holds what cases run on: `async with Stage() as stage: await stage.set_for(case)`.
 
-    One Kafka and at most one standalone Spark exist at a time: the next case that wants others ends them.
-
-    Args:
-        folder: for Spark's files.
-        make: returns a Kafka, which is entered.
+    One Kafka exists at a time: the next case that wants another ends it.
     """
 
-    def __init__(self, folder: Path, make: Callable[[Kafka], AbstractAsyncContextManager[Broker]] | None = None) -> None:
-        self._folder = folder
-        self._make = make or _made
+    def __init__(self) -> None:
         self._stack = contextlib.AsyncExitStack()
-        self._kafka: Broker | None = None
-        self._spark: Standalone | None = None
-        self._wants: tuple[Kafka, bool] | None = None
+        self._kafka: KafkaServer | KafkaCluster | None = None
+        self._wants: Kafka | None = None
         self._filled: set[int] = set()
         self._restarts: set[asyncio.Task[None]] = set()
 
@@ -70,29 +49,16 @@ class Stage:
     def bootstrap_servers(self) -> str:
         return self._running.bootstrap_servers
 
-    @property
-    def spark_workers(self) -> list[int]:
-        """Return the process ids of the workers of a standalone Spark."""
-        return self._spark.worker_pids if self._spark else []
-
     async def set_for(self, case: Case) -> None:
         """Start what the case runs on, if it does not run; fill its source."""
-        wants = (case.kafka, case.master == STANDALONE)
-        if wants != self._wants:
+        if case.kafka != self._wants:
             await self._end()
-            self._kafka = await self._stack.enter_async_context(self._make(case.kafka))
-            if wants[1]:
-                # executors import the sink's faults from this tree
-                env = {"PYTHONPATH": str(_ROOT)}
-                self._spark = await self._stack.enter_async_context(Standalone(self._folder, env=env, is_spread=True))
-            self._wants = wants
+            self._kafka = await self._stack.enter_async_context(_made(case.kafka))
+            self._wants = case.kafka
         if case.rows not in self._filled:
             await self._running.create_topic(self.source(case.rows), _PARTITIONS)
             await fill(self.bootstrap_servers, self.source(case.rows), case.rows)
             self._filled.add(case.rows)
-
-    def master(self, case: Case) -> str:
-        return self._spark.url if self._spark else case.master
 
     def source(self, rows: int) -> str:
         """Return the topic with so many rows."""
@@ -123,7 +89,7 @@ class Stage:
             await self._kafka.restore()
 
     @property
-    def _running(self) -> Broker:
+    def _running(self) -> KafkaServer | KafkaCluster:
         assert self._kafka is not None, "`set_for` comes first"
         return self._kafka
 
@@ -135,7 +101,7 @@ class Stage:
         for task in self._restarts:
             task.cancel()
         await asyncio.gather(*self._restarts, return_exceptions=True)
-        self._kafka = self._spark = self._wants = None
+        self._kafka = self._wants = None
         self._filled.clear()
         await self._stack.aclose()
 

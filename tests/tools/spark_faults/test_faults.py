@@ -10,12 +10,9 @@ import pytest
 
 from tests.tools.spark_faults import faults as faults_module
 from tests.tools.spark_faults.case import THEIRS, Case, Result
-from tests.tools.spark_faults.cases import CASES, DRIVER, MERGED
+from tests.tools.spark_faults.cases import CASES, MERGED
 from tests.tools.spark_faults.count import Counted
 from tests.tools.spark_faults.faults import Fault, Injected, strike, struck
-from tests.tools.spark_faults.job import Job
-from tests.tools.spark_faults.leak import Fifth, Sample, fifths, is_flat
-from tests.tools.spark_faults.report import sums
 from tests.tools.spark_faults.run import _gist
 
 if TYPE_CHECKING:
@@ -51,15 +48,6 @@ def test_what_a_fault_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     own, driver = Fault("start", 0, "kill"), Fault("start", 0, "driver")
     strike([own, driver, dataclasses.replace(own, do="sleep", seconds=4.0)], tmp_path, 77, "start", {"batch": 0})
     assert done == [(faults_module.os.getpid(), 9), (77, 9), 60.0, 4.0]
-
-
-def test_a_job_comes_through_its_file(tmp_path: Path) -> None:
-    """What the runner wrote is what the query reads."""
-    job = Job(
-        bootstrap_servers="x:1", source="a", sink="b", per_batch=1, faults=DRIVER, poison=(1, 2), options={"delivery": "exactly_once"}
-    )
-    job.write(tmp_path)
-    assert Job.read(tmp_path) == job
 
 
 @pytest.mark.parametrize("case", [*CASES.values(), MERGED], ids=lambda case: case.name)
@@ -106,26 +94,6 @@ JVM = Case(name="jvm", format=THEIRS, options={})
 def test_when_a_case_is_right(found: Result, is_right: bool) -> None:
     """A doubled row breaks exactly once alone, a lost one every promise."""
     assert found.is_right is is_right
-
-
-def test_faults_that_met_something_are_counted_apart() -> None:
-    """Those of cases with aborted records, for each sink."""
-    told = sums([result(ONCE, aborted=5), result(ONCE), result(JVM, records=110, doubled=10)])
-    assert told == [
-        "aioproducer exactly_once: 6 faults, 3 of them in cases whose log has aborted records; 200 records, 0 lost, 0 doubled (0.0 % of the rows)",
-        "kafka: 3 faults, 0 of them in cases whose log has aborted records; 110 records, 0 lost, 10 doubled (10.0 % of the rows)",
-    ]
-
-
-def test_fifths_are_of_each_worker_that_lives_through() -> None:
-    """A process that serves one commit has its own size, and does not count; of two that live through, one may grow."""
-    samples = [Sample(1, batch, 2**20 * (100 + batch // 2), 5, 2) for batch in range(10)]
-    samples += [Sample(3, batch, 2**20 * 500, 5, 2) for batch in range(10)]
-    samples += [Sample(2, 9, 2**30, 1, 0)]
-    found = fifths(samples, 10)
-    assert found == {1: [Fifth(100.0 + number, 5, 2) for number in range(5)], 3: [Fifth(500.0, 5, 2)] * 5}
-    assert [is_flat(some) for some in found.values()] == [False, True]
-    assert not is_flat([*found[3][:4], dataclasses.replace(found[3][4], sockets=3)])
 
 
 @pytest.mark.parametrize(
