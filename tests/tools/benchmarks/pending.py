@@ -148,8 +148,8 @@ async def compare(chosen: argparse.Namespace, console: Console) -> None:
     for number in range(chosen.rounds):
         for topics in list(found)[:: 1 if number % 2 else -1]:
             found[topics].append(await measured(topics, chosen.records))
-            console.print(f"round {number + 1}: {topics:,} topics: {found[topics][-1]}", soft_wrap=True)
-    shown = Table("topics", *found[1][0], title=f"medians, {chosen.records:,} records")
+            console.print(f"round {number + 1}: {topics:,} topics: {found[topics][-1]}", markup=False, soft_wrap=True)
+    shown = Table("topics", *(name.replace("[", r"\[") for name in found[1][0]), title=f"medians, {chosen.records:,} records")
     for topics, rounds in found.items():
         shown.add_row(f"{topics:,}", *(f"{statistics.median(one[name] for one in rounds):,.2f}" for name in rounds[0]))
     console.print(shown)

@@ -7,7 +7,7 @@ that sleeps 20 s; 37 a topic deleted and made again. Fault 37 has a judge of its
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from .history import read_sent
 from .judge import judge_sent, since_rebirth
@@ -16,25 +16,15 @@ from .program import ProgramFailed
 from .stage import COPIED, COPIES, SENT, TRANSACTION_VERSION, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from .program import Program
     from .stage import Stage
 
-__all__ = ["FAULTS", "Fault", "java_hash"]
+__all__ = ["COPIERS", "FAULTS"]
 
 _DOOMED: Final = "doomed"
 _LARGEST: Final = 12  # partitions that the topics may grow to
-
-
-class Fault(NamedTuple):
-    """Holds one entry of the table. `rows`: numbers of the list of faults. `copies`: the fault is about the program that copies."""
-
-    name: str
-    rows: tuple[int, ...]
-    says: str
-    play: Callable[[Stage], Awaitable[None]]
-    copies: bool = False
 
 
 async def _some_leader(stage: Stage) -> int:
@@ -64,7 +54,7 @@ async def _leader_bounced(stage: Stage) -> None:
 
 async def _coordinator_killed(stage: Stage) -> None:
     count = len(await stage.admin.partitions("__transaction_state"))
-    node = await stage.cluster.leader("__transaction_state", abs(java_hash(TRANSACTIONAL_ID)) % count)
+    node = await stage.cluster.leader("__transaction_state", abs(_java_hash(TRANSACTIONAL_ID)) % count)
     await stage.cluster.kill(node)
     await asyncio.sleep(stage.random.uniform(0.0, 8.0))
     await stage.cluster.start(node)
@@ -155,7 +145,7 @@ async def _copier_replaced(stage: Stage) -> None:
     await copier.until_flowing(one.number for one in await stage.admin.partitions(SENT))
     await copier.wake()
     if "producer_fenced" not in copier.files[-2].read_text(encoding="utf-8"):
-        stage.complain("zombies", "not fenced: it ended for another reason")
+        stage.complaints.append("zombie: not fenced, it ended for another reason")
 
 
 async def _in_trouble(stage: Stage) -> None:
@@ -174,10 +164,10 @@ async def _in_trouble(stage: Stage) -> None:
 
 
 async def _transactions_switched(stage: Stage) -> None:
-    """Switch to the other protocol of transactions (2 is KIP-890's) and back, while clients run. They learn of it on new connections."""
+    """Switch to the first protocol of transactions and back (2 is KIP-890's), while clients run. They learn of it on new connections."""
     assert stage.copier is not None
     numbers = [one.number for one in await stage.admin.partitions(SENT)]
-    for level in (3 - stage.settings.transactions, stage.settings.transactions):
+    for level in (1, 2):
         await stage.admin.set_feature(TRANSACTION_VERSION, level)
         await stage.copier.until_flowing(numbers)
         for proxy in stage.cluster.proxies.values():
@@ -188,7 +178,7 @@ async def _transactions_switched(stage: Stage) -> None:
 
 async def _topic_recreated(stage: Stage) -> None:
     """Delete and create a topic that has a sender of its own, as the topic's acknowledged records are lost with it."""
-    name = f"{_DOOMED}-{len(stage.marks)}"
+    name = f"{_DOOMED}-{stage.struck}"
     await stage.cluster.create_topic(name, 3)
     sender = stage.program("verifiable", "--topic", name, "--throughput", "300", name=name)
     await sender.start()
@@ -197,7 +187,7 @@ async def _topic_recreated(stage: Stage) -> None:
         await stage.admin.delete(name)
         await asyncio.sleep(stage.random.uniform(0.0, 3.0))
         await stage.cluster.create_topic(name, 3)
-        stage.complain(_DOOMED, *await _found_in_the_new(stage, sender, name))
+        stage.complaints += await _found_in_the_new(stage, sender, name)
     finally:
         await sender.kill()
 
@@ -212,10 +202,10 @@ async def _found_in_the_new(stage: Stage, sender: Program, name: str) -> list[st
     told = await asyncio.to_thread(read_sent, sender.files, name)
     since_rebirth(told.history)
     reads = await asyncio.to_thread(read_topic, stage.cluster.bootstrap_servers, name, 3)
-    return judge_sent(told, name, reads, stage.settings.promise)
+    return judge_sent(told, name, reads)
 
 
-def java_hash(text: str) -> int:
+def _java_hash(text: str) -> int:
     """Return Java's `String.hashCode`, by which Kafka chooses coordinators."""
     value = 0
     for character in text:
@@ -223,23 +213,25 @@ def java_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-FAULTS: Final = (
-    Fault("leader-killed", (26,), "kill -9 of a partition's leader, which is started again some seconds later", _leader_killed),
-    Fault("leader-restarted", (26,), "a partition's leader is stopped in good order and started again", _leader_restarted),
-    Fault("leader-bounced", (26,), "kill -9 of a partition's leader, five times in a row", _leader_bounced),
-    Fault("rolling-restart", (29,), "all three nodes, one after the other, in good order", _rolling_restart),
-    Fault("leader-paused", (30,), "SIGSTOP of a partition's leader for 20 s, then SIGCONT", _leader_paused),
-    Fault("all-killed", (27,), "kill -9 of all three nodes at once", _all_killed),
-    Fault("connections-cut", (5, 6, 7, 8), "connections are reset, twelve times, at any byte", _connections_cut),
-    Fault("answers-lost", (7, 11), "a leader's answers do not arrive for some seconds, then its connections are reset", _answers_lost),
-    Fault("broker-unreachable", (1,), "a leader refuses all connections of clients for some seconds", _broker_unreachable),
-    Fault("all-sorts", (7, 26), "kill -9 of one node, answers of another held back, connections of the third cut", _in_trouble),
-    Fault("leaders-elected", (22,), "every partition gets another preferred leader, and it is elected", _leaders_elected),
-    Fault("partitions-reassigned", (22,), "every partition's leader loses its copy, and gets it back", _partitions_reassigned),
-    Fault("topic-grown", (39,), "one partition more", _topic_grown),
-    Fault("topic-recreated", (37,), "a topic is deleted under its sender, and made again", _topic_recreated),
-    Fault("coordinator-killed", (26,), "kill -9 of the transaction coordinator", _coordinator_killed, copies=True),
-    Fault("transactions-switched", (), "transaction.version from 2 to 1 and back, or from 1 to 2", _transactions_switched, copies=True),
-    Fault("copier-killed", (), "kill -9 of the program that copies, and a new one with its transactional id", _copier_killed, copies=True),
-    Fault("copier-replaced", (), "SIGSTOP of the program that copies; when another has its name, SIGCONT", _copier_replaced, copies=True),
-)
+FAULTS: Final[Mapping[str, Callable[[Stage], Awaitable[None]]]] = {
+    "leader-killed": _leader_killed,  # kill -9 of a partition's leader, which is started again some seconds later
+    "leader-restarted": _leader_restarted,  # a partition's leader is stopped in good order and started again
+    "leader-bounced": _leader_bounced,  # kill -9 of a partition's leader, five times in a row
+    "rolling-restart": _rolling_restart,  # all three nodes, one after the other, in good order
+    "leader-paused": _leader_paused,  # SIGSTOP of a partition's leader for 20 s, then SIGCONT
+    "all-killed": _all_killed,  # kill -9 of all three nodes at once
+    "connections-cut": _connections_cut,  # connections are reset, twelve times, at any byte
+    "answers-lost": _answers_lost,  # a leader's answers do not arrive for some seconds, then its connections are reset
+    "broker-unreachable": _broker_unreachable,  # a leader refuses all connections of clients for some seconds
+    "all-sorts": _in_trouble,  # kill -9 of one node, answers of another held back, connections of the third cut
+    "leaders-elected": _leaders_elected,  # every partition gets another preferred leader, and it is elected
+    "partitions-reassigned": _partitions_reassigned,  # every partition's leader loses its copy, and gets it back
+    "topic-grown": _topic_grown,  # one partition more
+    "topic-recreated": _topic_recreated,  # a topic is deleted under its sender, and made again
+    "coordinator-killed": _coordinator_killed,  # kill -9 of the transaction coordinator
+    "transactions-switched": _transactions_switched,  # transaction.version from 2 to 1 and back, or from 1 to 2
+    "copier-killed": _copier_killed,  # kill -9 of the program that copies, and a new one with its transactional id
+    "copier-replaced": _copier_replaced,  # SIGSTOP of the program that copies; when another has its name, SIGCONT
+}
+COPIERS: Final = frozenset({"coordinator-killed", "transactions-switched", "copier-killed", "copier-replaced"})
+"""Those about the program that copies."""

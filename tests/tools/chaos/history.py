@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Told", "acknowledged", "read_copied", "read_sent"]
+__all__ = ["Told", "read_copied", "read_sent"]
 
 Line: TypeAlias = "dict[str, Any]"
 _FATES: Final = {"committed": Fate.COMMITTED, "aborted": Fate.ABORTED}
@@ -37,11 +37,6 @@ class Told:
     sizes: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     totals: list[Line] = field(default_factory=list)
-
-
-def acknowledged(history: History) -> Iterator[tuple[int, int]]:
-    """Return partition and wall clock time in milliseconds of each acknowledged record."""
-    return ((one.ends[0].partition, int(one.ends[0].at * 1000)) for one in history.sent if one.is_acknowledged)
 
 
 def read_sent(files: Iterable[pathlib.Path], topic: str) -> Told:

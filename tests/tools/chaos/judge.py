@@ -14,29 +14,14 @@ from tests.simulation.checker import Logged, Promise, check
 from tests.simulation.history import End, Fate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.simulation.history import History
 
     from .history import Told
 
-__all__ = ["KINDS", "PROMISE", "Read", "Reads", "judge_copied", "judge_sent", "kinds", "since_rebirth"]
+__all__ = ["Read", "Reads", "judge_copied", "judge_sent", "since_rebirth"]
 
-KINDS: Final = (
-    "lost",
-    "misplaced",
-    "duplicated",
-    "reordered",
-    "written though certainly not",
-    "written though refused",
-    "foreign",
-    "never ended",
-    "ended twice",
-    "too late",
-    "aborted yet visible",
-    "torn",
-    "undecided",
-)
 PROMISE: Final = Promise(keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=125.0)
 """The promise of idempotence. The lifetime is the default `delivery_timeout_ms`, and some seconds for a busy machine."""
 
@@ -52,19 +37,13 @@ class Read(NamedTuple):
 Reads: TypeAlias = "Mapping[int, Sequence[Read]]"
 
 
-def kinds(complaints: Iterable[str]) -> dict[str, int]:
-    """Return the number of complaints of each kind, also where it is 0."""
-    counts = Counter(text.partition(":")[0] for text in complaints)
-    return {kind: counts.pop(kind, 0) for kind in KINDS} | dict(counts)
-
-
-def judge_sent(told: Told, topic: str, reads: Reads, promise: Promise = PROMISE) -> list[str]:
+def judge_sent(told: Told, topic: str, reads: Reads) -> list[str]:
     """Return the complaints about a topic in which each value is the number of its call."""
     logs = {(topic, partition): [Logged(one.offset, one.value) for one in records] for partition, records in reads.items()}
-    return [*check(told.history, logs, promise), *_unended(told)]
+    return [*check(told.history, logs, PROMISE), *_unended(told)]
 
 
-def judge_copied(told: Told, topic: str, source: Reads, everything: Reads, copied: Reads, promise: Promise = PROMISE) -> list[str]:
+def judge_copied(told: Told, topic: str, source: Reads, everything: Reads, copied: Reads) -> list[str]:
     """Return the complaints about a topic that transactions copied from `source`, partition by partition.
 
     `everything` is all its records, `copied` those that readers of committed records get.
@@ -74,7 +53,7 @@ def judge_copied(told: Told, topic: str, source: Reads, everything: Reads, copie
         (topic, partition): [Logged(one.offset, _number(told, one.attempt), (partition, one.offset) in seen) for one in records]
         for partition, records in everything.items()
     }
-    return [*check(told.history, logs, promise), *_torn(told, copied), *_unlike(source, copied), *_unended(told)]
+    return [*check(told.history, logs, PROMISE), *_torn(told, copied), *_unlike(source, copied), *_unended(told)]
 
 
 def since_rebirth(history: History) -> None:

@@ -5,64 +5,53 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import shlex
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from .faults import FAULTS
-from .gaps import gaps
-from .history import acknowledged, read_copied, read_sent
-from .judge import judge_copied, judge_sent, kinds
+from .faults import COPIERS, FAULTS
+from .history import read_copied, read_sent
+from .judge import judge_copied, judge_sent
 from .logs import broken_sequences, read_topic
 from .program import ProgramFailed
-from .report import Judged, Report, figures_of
-from .stage import COPIED, SENT, Settings, now, staged
+from .stage import COPIED, SENT, staged
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator, Sequence
 
-    from .faults import Fault
     from .history import Told
-    from .judge import Read, Reads
-    from .program import Program
+    from .judge import Reads
     from .stage import Stage
 
-__all__ = ["Chosen", "chaos"]
+__all__ = ["Report", "chaos"]
 
 _QUIET: Final = 4.0  # seconds before the first fault and between two
-_NOTHING: Final = lambda _: None  # noqa: E731
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Holds the options of a run.
+@dataclass
+class Report:
+    """Holds the results of a run: figures by topic, and complaints in words."""
 
-    `faults`: as many of these as there is time for, in a random order; `once`: each fault once, even if the time is over.
-    """
-
-    minutes: float = 20.0
-    faults: Sequence[Fault] = FAULTS
-    seed: int = 1
-    once: bool = False
-    settings: Settings = field(default_factory=Settings)
-
-    @property
-    def command(self) -> str:
-        """Return the command that repeats the run, as far as a run can be the same."""
-        only = [word for fault in self.faults for word in ("--only", fault.name)] if len(self.faults) < len(FAULTS) else []
-        words = ["--minutes", f"{self.minutes:g}", "--seed", str(self.seed), *only]
-        told = (("--kafka", "version"), ("--transactions", "transactions"), ("--throughput", "throughput"), ("--options", "options"))
-        for word, name in told:
-            if (value := getattr(self.settings, name)) != getattr(Settings, name):
-                words += [word, str(value)]
-        words += [] if self.settings.is_copying else ["--no-copy"]
-        return shlex.join(["python", "-m", "tests.tools.chaos", *words])
+    struck: Counter[str]
+    figures: dict[str, Counter[str]] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
 
 
-async def chaos(chosen: Chosen, folder: pathlib.Path, tell: Callable[[str], object] = _NOTHING) -> Report:
-    """Run the faults and judge the records. `tell` gets a line now and then, and the programs' lines stay in `folder`.
+async def chaos(
+    names: Sequence[str],
+    folder: pathlib.Path,
+    *,
+    minutes: float = 0.0,
+    seed: int = 1,
+    throughput: int = 2_000,
+    is_copying: bool = True,
+    options: str = "{}",
+    tell: Callable[[str], object] = lambda _: None,
+) -> Report:
+    """Run each of these faults once, then again in another order while there is time, and judge the records.
+
+    `tell` gets a line now and then, and the programs' lines stay in `folder`.
 
     Raises:
         ProgramFailed: a program does not even start.
@@ -70,89 +59,68 @@ async def chaos(chosen: Chosen, folder: pathlib.Path, tell: Callable[[str], obje
     Cancellation: every process is ended.
     """
     tell("starting three nodes")
-    async with staged(chosen.settings, folder, random.Random(chosen.seed)) as stage:
-        start = now()
-        await _strike_on(stage, chosen, tell)
+    async with staged(folder, random.Random(seed), throughput=throughput, is_copying=is_copying, options=options) as stage:
+        able = [name for name in names if is_copying or name not in COPIERS]
+        struck = await _strike_on(stage, _turns(able, stage.random, is_once=not minutes), minutes, tell)
         tell("the programs end what they began")
         await stage.end()
-        return await _judged(stage, chosen, start, tell)
+        report = Report(struck)
+        await _judge(stage, report, tell)
+        return report
 
 
-async def _strike_on(stage: Stage, chosen: Chosen, tell: Callable[[str], object]) -> None:
+async def _strike_on(stage: Stage, names: Iterator[str], minutes: float, tell: Callable[[str], object]) -> Counter[str]:
     loop = asyncio.get_running_loop()
-    end = loop.time() + chosen.minutes * 60
+    end = loop.time() + minutes * 60
     counts: Counter[str] = Counter()
-    for fault in _turns(chosen, stage.random):
+    for name in names:
         await asyncio.sleep(_QUIET)
-        if loop.time() >= end and not chosen.once:
-            return
+        if minutes and loop.time() >= end:
+            break
         try:
-            mark = await stage.strike(fault.name, fault.play)
+            await stage.strike(FAULTS[name])
         except (ProgramFailed, TimeoutError) as error:  # judged all the same
-            stage.complain("programs", f"never ended: {fault.name}: {error!r}")
-            return
-        counts[fault.name] += 1
+            stage.complaints.append(f"never ended: {name}: {error!r}")
+            break
+        counts[name] += 1
         flow = ", ".join(f"{program.acked.total():,} acknowledged, {program.failed} failed" for program in stage.programs)
-        tell(f"{fault.name} ({counts[fault.name]}): {(mark.end - mark.start) / 1000:.0f} s, {mark.failed} failed; in all {flow}")
+        tell(f"{name} ({counts[name]}): {flow}")
+    return counts
 
 
-def _turns(chosen: Chosen, chance: random.Random) -> Iterator[Fault]:
+def _turns(names: Sequence[str], chance: random.Random, *, is_once: bool) -> Iterator[str]:
     """Yield each fault once, in a random order, and again in another order."""
-    able = [fault for fault in chosen.faults if chosen.settings.is_copying or not fault.copies]
-    for _ in range(1) if chosen.once else itertools.count():
-        yield from chance.sample(able, len(able))
+    for _ in range(1) if is_once else itertools.count():
+        yield from chance.sample(names, len(names))
 
 
-async def _judged(stage: Stage, chosen: Chosen, start: int, tell: Callable[[str], object]) -> Report:
-    seconds = (now() - start) / 1000
+async def _judge(stage: Stage, report: Report, tell: Callable[[str], object]) -> None:
     partitions = len(await stage.admin.partitions(SENT))
-    source = await _read(stage, SENT, partitions, tell)
-    tell(f"judging topic {SENT}")
-    judged = [await asyncio.to_thread(_of_sent, stage, source)]
-    if stage.copier is not None:
-        everything = await _read(stage, COPIED, partitions, tell, "read_uncommitted")
-        copied = await _read(stage, COPIED, partitions, tell)
-        tell(f"judging topic {COPIED}")
-        judged.append(await asyncio.to_thread(_of_copied, stage, stage.copier, source, everything, copied))
-        judged[-1].complaints += [f"undecided: a transaction in partition {one}" for one in await stage.admin.open_ends(COPIED)]
-    for one in judged:
-        await _look_at_segments(stage, one, partitions, tell)
-    judged += [Judged(name, dict(kinds(found)), found) for name, found in stage.complaints.items()]
-    may_fail = chosen.settings.options != Settings.options
-    return Report(chosen.command, chosen.settings.version, start, seconds, judged, stage.marks, may_fail=may_fail)
 
+    async def read(topic: str, isolation: str = "read_committed") -> Reads:
+        tell(f"reading topic {topic}, {isolation}")
+        return await asyncio.to_thread(read_topic, stage.cluster.bootstrap_servers, topic, partitions, isolation=isolation)
 
-async def _read(
-    stage: Stage, topic: str, partitions: int, tell: Callable[[str], object], isolation: str = "read_committed"
-) -> dict[int, list[Read]]:
-    tell(f"reading topic {topic}, {isolation}")
-    return await asyncio.to_thread(read_topic, stage.cluster.bootstrap_servers, topic, partitions, isolation=isolation)
-
-
-def _of_sent(stage: Stage, reads: Reads) -> Judged:
+    source = await read(SENT)
     told = read_sent(stage.sender.files, SENT)
-    gaps(stage.marks, SENT, acknowledged(told.history))
-    return _of(SENT, told, reads, judge_sent(told, SENT, reads, stage.settings.promise))
+    await _add(stage, report, SENT, told, source, await asyncio.to_thread(judge_sent, told, SENT, source))
+    report.complaints += [f"a record failed: {failure}" for failure in told.failures]  # they live longer than any fault
+    if stage.copier is not None:
+        everything, copied = await read(COPIED, "read_uncommitted"), await read(COPIED)
+        told = read_copied(stage.copier.files, COPIED)
+        found = await asyncio.to_thread(judge_copied, told, COPIED, source, everything, copied)
+        found += [f"undecided: a transaction in partition {one}" for one in await stage.admin.open_ends(COPIED)]
+        await _add(stage, report, COPIED, told, copied, found)
+    report.complaints += stage.complaints
 
 
-def _of_copied(stage: Stage, copier: Program, source: Reads, everything: Reads, reads: Reads) -> Judged:
-    told = read_copied(copier.files, COPIED)
-    gaps(stage.marks, COPIED, acknowledged(told.history))
-    return _of(COPIED, told, reads, judge_copied(told, COPIED, source, everything, reads, stage.settings.promise))
-
-
-def _of(name: str, told: Told, reads: Reads, complaints: list[str]) -> Judged:
-    return Judged(name, figures_of(told, reads, complaints), complaints, told.failures)
-
-
-async def _look_at_segments(stage: Stage, judged: Judged, partitions: int, tell: Callable[[str], object]) -> None:
-    """Check the sequences in the leader's copy of each partition."""
-    tell(f"reading the segments of {judged.name}")
-    folders = []
-    for number in range(partitions):
-        data = stage.cluster.data(await stage.cluster.leader(judged.name, number))
-        folders.append(data / f"{judged.name}-{number}")
-    batches, found = await asyncio.to_thread(broken_sequences, folders)
-    broken = [f"broken sequences: {what}" for what in found]
-    judged.figures |= {"batches on disk": batches, "broken sequences": len(broken)}
-    judged.complaints += broken
+async def _add(stage: Stage, report: Report, topic: str, told: Told, reads: Reads, complaints: list[str]) -> None:
+    """Add a topic's figures and complaints, and check the sequences in the leader's copy of each partition."""
+    folders = [stage.cluster.data(await stage.cluster.leader(topic, number)) / f"{topic}-{number}" for number in reads]
+    batches, broken = await asyncio.to_thread(broken_sequences, folders)
+    figures = report.figures[topic] = Counter(f"transactions {one.fate}" for one in told.history.transactions)
+    figures["records sent"] = sum(one.queued_at is not None for one in told.history.sent)
+    figures["acknowledged"] = sum(one.is_acknowledged for one in told.history.sent)
+    figures["read"] = sum(map(len, reads.values()))
+    figures["batches on disk"] = batches
+    report.complaints += [f"{topic}: {what}" for what in (*complaints, *(f"broken sequences: {one}" for one in broken))]

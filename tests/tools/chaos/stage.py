@@ -7,18 +7,11 @@ cluster. Every partition must have acknowledgements again before the next fault.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.testing.jars import KAFKA_VERSION
 from tests.support.kafka_cluster import KafkaCluster
 
 from .admin import Admin
-from .gaps import Mark
-from .judge import PROMISE
 from .program import Program, ProgramFailed
 
 if TYPE_CHECKING:
@@ -26,10 +19,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from tests.simulation.checker import Promise
 
-
-__all__ = ["COPIED", "COPIES", "GROUP", "SENT", "TRANSACTIONAL_ID", "TRANSACTION_VERSION", "Settings", "Stage", "now", "staged"]
+__all__ = ["COPIED", "COPIES", "SENT", "TRANSACTIONAL_ID", "TRANSACTION_VERSION", "Stage", "staged"]
 
 SENT: Final = "sent"
 COPIED: Final = "copied"
@@ -37,32 +28,10 @@ GROUP: Final = "copiers"
 TRANSACTIONAL_ID: Final = "copier"
 COPIES: Final = 3
 TRANSACTION_VERSION: Final = "transaction.version"
-_NEWEST: Final = 2
 _PARTITIONS: Final = 6
-_BUSY: Final = 5.0  # seconds by which a busy machine is late
 _START_SECONDS: Final = 240.0  # of a node, on a busy machine
 _INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 _PROPERTIES: Final = {"unclean.leader.election.enable": "false", "auto.create.topics.enable": "false"}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Holds the Kafka version and the programs' settings.
-
-    `transactions` is the level of `transaction.version`; `options` are the producers' options, as JSON.
-    """
-
-    version: str = KAFKA_VERSION
-    transactions: int = _NEWEST
-    throughput: int = 2_000
-    options: str = "{}"
-    is_copying: bool = True
-
-    @property
-    def promise(self) -> Promise:
-        """Return the producers' promise with these options."""
-        lifetime_ms = json.loads(self.options).get("delivery_timeout_ms")
-        return PROMISE if lifetime_ms is None else dataclasses.replace(PROMISE, lifetime=lifetime_ms / 1000 + _BUSY)
 
 
 class Stage:
@@ -70,26 +39,30 @@ class Stage:
 
     Args:
         cluster: three nodes behind proxies, with the topics SENT and COPIED.
-        settings: of Kafka and of the programs.
         folder: has the files of the programs' lines.
         chance: the source of the faults' random places and times.
+        throughput: records a second.
+        is_copying: whether a program copies the records.
+        options: of the producers, as JSON.
 
     Attributes:
-        marks: the faults so far.
-        complaints: what was found before the judgement, by the name of the part that found it.
+        struck: the number of faults so far.
+        complaints: what was found before the judgement.
     """
 
-    def __init__(self, cluster: KafkaCluster, settings: Settings, folder: pathlib.Path, chance: random.Random) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, folder: pathlib.Path, chance: random.Random, *, throughput: int, is_copying: bool, options: str
+    ) -> None:
         self.cluster = cluster
         self.admin = Admin(cluster.bootstrap_servers)
         self.random = chance
-        self.marks: list[Mark] = []
-        self.complaints: dict[str, list[str]] = {}
+        self.struck = 0
+        self.complaints: list[str] = []
         self._folder = folder
-        self.settings = settings
-        self.sender = self.program("verifiable", "--topic", SENT, "--throughput", str(settings.throughput))
+        self._options = options
+        self.sender = self.program("verifiable", "--topic", SENT, "--throughput", str(throughput))
         words = ("--source", SENT, "--topic", COPIED, "--group", GROUP, "--transactional-id", TRANSACTIONAL_ID)
-        self.copier = self.program("copier", *words) if settings.is_copying else None
+        self.copier = self.program("copier", *words) if is_copying else None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -103,31 +76,24 @@ class Stage:
 
     def program(self, module: str, *words: str, name: str = "") -> Program:
         """Return a program that talks to this cluster; `name` is that of its files of lines."""
-        options = ("--bootstrap-server", self.cluster.bootstrap_servers, "--options", self.settings.options)
-        return Program(module, (*options, *words), self._folder, name or module)
+        return Program(
+            module, ("--bootstrap-server", self.cluster.bootstrap_servers, "--options", self._options, *words), self._folder, name or module
+        )
 
-    def complain(self, who: str, *complaints: str) -> None:
-        """Note a complaint."""
-        self.complaints.setdefault(who, []).extend(complaints)
-
-    async def strike(self, name: str, fault: Callable[[Stage], Awaitable[None]]) -> Mark:
-        """Run a fault, restore the cluster, and note the fault's time.
+    async def strike(self, fault: Callable[[Stage], Awaitable[None]]) -> None:
+        """Run a fault, and restore the cluster.
 
         Raises:
             ProgramFailed: a program ended, or had no acknowledgements any more.
             TimeoutError: the replicas did not get in sync.
         """
-        mark = Mark(name, now(), now())
-        self.marks.append(mark)
-        failed = self.sender.failed
+        self.struck += 1
         try:
             await fault(self)
             await self.settle()
         finally:
             for program in self.programs:
                 program.look()
-            mark.end, mark.failed = now(), self.sender.failed - failed
-        return mark
 
     async def settle(self) -> None:
         """Wait until nodes are up, replicas are in sync, and each partition of each program has acknowledgements. Raises as `strike`."""
@@ -143,23 +109,16 @@ class Stage:
             try:
                 await program.stop()
             except ProgramFailed as error:
-                self.complain("programs", f"never ended: {error}")
-
-
-def now() -> int:
-    """Return milliseconds of the wall clock."""
-    return int(time.time() * 1000)
+                self.complaints.append(f"never ended: {error}")
 
 
 @contextlib.asynccontextmanager
-async def staged(settings: Settings, folder: pathlib.Path, chance: random.Random) -> AsyncIterator[Stage]:
+async def staged(folder: pathlib.Path, chance: random.Random, *, throughput: int, is_copying: bool, options: str) -> AsyncIterator[Stage]:
     """Start cluster, topics and programs, with lines in `folder`. The end of the block always ends all of them."""
-    async with KafkaCluster(version=settings.version, proxied=True, properties=_PROPERTIES, start_timeout=_START_SECONDS) as cluster:
+    async with KafkaCluster(proxied=True, properties=_PROPERTIES, start_timeout=_START_SECONDS) as cluster:
         for topic in (SENT, COPIED):
             await cluster.create_topic(topic, _PARTITIONS)
-        stage = Stage(cluster, settings, folder, chance)
-        if settings.transactions != _NEWEST:
-            await stage.admin.set_feature(TRANSACTION_VERSION, settings.transactions)
+        stage = Stage(cluster, folder, chance, throughput=throughput, is_copying=is_copying, options=options)
         try:
             for program in stage.programs:
                 await program.start()

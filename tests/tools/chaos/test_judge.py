@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.simulation.history import End, Fate, Sent, Transaction
 
 from .history import Told
-from .judge import Read, judge_copied, judge_sent, kinds, since_rebirth
+from .judge import Read, judge_copied, judge_sent, since_rebirth
 
 
 def found(complaints: list[str]) -> dict[str, int]:
-    return {kind: count for kind, count in kinds(complaints).items() if count}
+    return Counter(text.partition(":")[0] for text in complaints)
 
 
 def sent(told: Told, *ends: End) -> list[Sent]:

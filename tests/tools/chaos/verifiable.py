@@ -1,6 +1,6 @@
 """The program that sends, as Kafka's system tests have one (`org.apache.kafka.tools.VerifiableProducer`), with our producer.
 
-    python -m tests.tools.chaos.verifiable --bootstrap-server S --topic T [--throughput 2000] [--tasks 4] [--options JSON]
+    python -m tests.tools.chaos.verifiable --bootstrap-server S --topic T [--throughput 2000] [--options JSON]
 
 Several tasks send values, which are numbered in the order of all calls, some with keys and some without, until its stdin ends; then it
 stops in good order. It runs on uvloop; the one that copies runs on asyncio's own loop. Knows nothing of faults and judges.
@@ -36,6 +36,7 @@ OPTIONS: Final[dict[str, Any]] = {
 _TOGETHER: Final = 10  # records between two looks at the clock
 _BEHIND: Final = 1.0  # a delayed task catches up on at most so many seconds of records
 _KEYS: Final = 97
+_TASKS: Final = 4
 
 
 async def send_on(producer: Producer[bytes, bytes], lines: Lines, topic: str, numbers: Iterator[int], pace: Pace) -> None:
@@ -75,8 +76,8 @@ async def run(chosen: argparse.Namespace) -> None:
     options = OPTIONS | json.loads(chosen.options)
     async with telling(chosen.throughput) as lines, Producer(bootstrap_servers=chosen.bootstrap_server, **options) as producer:
         lines.say("startup_complete")
-        numbers, rate = itertools.count(), chosen.throughput / chosen.tasks
-        tasks = [asyncio.create_task(send_on(producer, lines, chosen.topic, numbers, Pace(rate))) for _ in range(chosen.tasks)]
+        numbers, rate = itertools.count(), chosen.throughput / _TASKS
+        tasks = [asyncio.create_task(send_on(producer, lines, chosen.topic, numbers, Pace(rate))) for _ in range(_TASKS)]
         stop = asyncio.create_task(until_stdin_ends())
         await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -93,7 +94,6 @@ def main() -> None:
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--throughput", type=int, default=2_000, help="records a second, of all tasks")
-    parser.add_argument("--tasks", type=int, default=4)
     parser.add_argument("--options", default="{}", help="of the producer, as JSON")
     uvloop.run(run(parser.parse_args()))
 
