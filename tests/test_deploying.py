@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PACKAGE = pathlib.Path(aioproducer.__file__).parent  # installed, it is not in the tree
-PROJECT = tomllib.loads((pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text())
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PROGRAM = f"""
 import asyncio, sys
@@ -87,14 +85,6 @@ async def test_a_frozen_program_sends(tmp_path: pathlib.Path, kind: str) -> None
     assert not taken & {"pyarrow", "pyspark", "pandas", "matplotlib"}  # which the program does not use
 
 
-def test_pyinstaller_finds_the_hook() -> None:
-    """PyInstaller finds the hook of the package's name in the folder that the entry point returns."""
-    [point] = importlib.metadata.entry_points(group="pyinstaller40", module="aioproducer.__pyinstaller")
-    assert {point.name: point.value} == PROJECT["project"]["entry-points"]["pyinstaller40"]
-    [folder] = point.load()()
-    assert pathlib.Path(folder, "hook-aioproducer.py").is_file()
-
-
 @pytest.mark.asyncio
 async def test_a_vendored_copy_sends(tmp_path: pathlib.Path) -> None:
     """The package's folder beside its dependencies, no site-packages: there is no distribution that could say its version."""
@@ -111,8 +101,3 @@ async def test_a_vendored_copy_sends(tmp_path: pathlib.Path) -> None:
     # a copy without a distribution cannot say what was installed
     expected = re.sub(f"(?<={NOT_INSTALLED}): .*", "", as_here())
     assert await sent_by([sys.executable, "-S", "-P", "-c", PROGRAM], clean(PYTHONPATH=str(tmp_path))) == (VALUES, expected)
-
-
-def test_no_module_asks_for_its_own_distribution() -> None:
-    """A module may run without a distribution, so its facts about the package are in the package."""
-    assert [path for path in PACKAGE.rglob("*.py") if "importlib.metadata" in path.read_text()] == []

@@ -86,10 +86,6 @@ def test_the_front_door_imports_nothing_before_it_is_asked() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-def test_the_version_is_the_distributions() -> None:
-    assert aioproducer.__version__ == importlib.import_module("importlib.metadata").version("aioproducer")
-
-
 @pytest.mark.parametrize("module", here(PUBLIC))
 def test_public_names_are_documented(module: str) -> None:
     """Each public class and function, and each public method and property of a class, has a docstring of its own or its parent's."""

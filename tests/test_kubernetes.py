@@ -44,14 +44,3 @@ def test_what_the_options_name_is_there() -> None:
     assert "/etc/orders/kafka.toml" in mounted_files()
     assert "/etc/orders/kafka.toml" in MANIFEST.partition("kafka.toml: |")[0]
     assert "Secret" not in OBJECTS
-
-
-def test_the_mounts_follow_their_secrets() -> None:
-    """No mount of a single file (subPath), which Kubernetes never updates; the user may read them; the pod's end leaves time for stop()."""
-    assert all(mount["readOnly"] and "subPath" not in mount for mount in CONTAINER["volumeMounts"])
-    secrets = [volume["secret"] for volume in POD["volumes"] if "secret" in volume]
-    # the group may read, as the user does not own the files
-    assert all(secret.get("defaultMode", 0o644) & 0o040 for secret in secrets)
-    assert POD["securityContext"]["fsGroup"]
-    config = ProducerConfig.from_mapping(tomllib.loads(OPTIONS))
-    assert POD["terminationGracePeriodSeconds"] * 1000 > config.close_timeout_ms

@@ -5,17 +5,13 @@ They check the parts that are built, the machines, and the result where nothing 
 
 from __future__ import annotations
 
-import ast
 import os
 import pathlib
-import re
-import runpy
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tomllib
-from typing import Any
 
 import pytest
 
@@ -23,9 +19,6 @@ from aioproducer import build
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PLATFORMS = (ROOT / "docs/topics/platforms.md").read_text(encoding="utf-8")
-MAKER = runpy.run_path(str(ROOT / "docs/topics/make_platforms.py"))
-PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 HOME = PROJECT["tool"]["aioproducer"]["home"]
 NO_COMPILER = {"CC": shutil.which("false") or "/bin/false"}
 PURE = {"AIOPRODUCER_PURE": "1"}
@@ -48,20 +41,6 @@ def run(*words: str, cwd: pathlib.Path, **environment: str) -> tuple[bool, str]:
     return done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("platform", MAKER["PLATFORMS"], ids=lambda platform: f"{platform.system}-{platform.machine}")
-def test_the_page_of_platforms_has_what_cibuildwheel_makes(platform: Any) -> None:
-    """docs/topics/platforms.md names the wheels as cibuildwheel does now: `python docs/topics/make_platforms.py`."""
-    assert MAKER["row"](platform) in PLATFORMS.splitlines()
-
-
-def test_the_wheels_that_are_made() -> None:
-    """One for each Python, system and machine; none for a Python that the tests have not run on, none without the lock."""
-    names = ("manylinux_x86_64", "musllinux_x86_64", "manylinux_aarch64", "musllinux_aarch64", "macosx_x86_64", "macosx_arm64", "win_amd64")
-    _, _, table = PLATFORMS.partition(MAKER["BEGIN"])
-    listed = re.findall(r"`(\S+)`", table.partition(MAKER["END"])[0])
-    assert sorted(listed) == sorted(f"cp{version.replace('.', '')}-{name}" for version in PYTHONS for name in names)
-
-
 def test_the_pure_wheel_needs_no_cython(tmp_path: pathlib.Path) -> None:
     """As in an environment in which nothing but setuptools is: a module of that name that cannot be imported stands before it."""
     copy_setup(tmp_path)
@@ -71,26 +50,6 @@ def test_the_pure_wheel_needs_no_cython(tmp_path: pathlib.Path) -> None:
     has_worked, output = run("-c", code, cwd=tmp_path, **PURE, PYTHONPATH=str(tmp_path / "hidden"))
     assert has_worked, output
     assert output.splitlines()[-1].endswith("-py3-none-any.whl")
-
-
-def test_the_pythons_are_the_same_everywhere() -> None:
-    """The package says that it runs on the Pythons that the tests run on and that wheels are made for."""
-    noxfile = (ROOT / "noxfile.py").read_text()
-    project = PROJECT["project"]
-    assert project["requires-python"] == f">={PYTHONS[0]}"
-    versions = [word.rpartition(" ")[2] for word in project["classifiers"] if word.startswith("Programming Language :: Python :: 3.")]
-    assert tuple(versions) == PYTHONS
-    assert f"@nox.session(python={list(PYTHONS[1:])}".replace("'", '"') in noxfile
-    assert [f"{major}.{minor}" for major, minor in build.PYTHONS] == list(PYTHONS)
-
-
-@pytest.mark.parametrize("name", ["TWICE", "ONCE"])
-def test_what_is_run_on_plain_python_is_there(name: str) -> None:
-    """A test that was renamed leaves these lists of the noxfile; pytest would not tell of one that is to be left out."""
-    tree = ast.parse((ROOT / "noxfile.py").read_text())
-    [paths] = [ast.literal_eval(one.value) for one in tree.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == name]
-    assert [path for path in paths if not (ROOT / path).exists()] == []
-    assert paths
 
 
 def copy_setup(folder: pathlib.Path) -> None:

@@ -18,36 +18,6 @@ from aioproducer.model import Acks, Compression
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.serializers import string_serializer
 
-# Java's names of a producer's options; those that are a field here with dots for underscores are found by that
-JAVAS = """
-acks auto.include.jmx.reporter batch.size bootstrap.resolve.timeout.ms bootstrap.servers buffer.memory buffer.memory.allocation.strategy
-client.dns.lookup client.id client.rack compression.gzip.level compression.lz4.level compression.type compression.zstd.level
-config.providers connections.max.idle.ms delivery.timeout.ms enable.idempotence enable.metrics.push interceptor.classes key.serializer
-linger.ms max.block.ms max.in.flight.requests.per.connection max.request.size metadata.cluster.check.enable metadata.max.age.ms
-metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples
-metrics.recording.level metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
-partitioner.class partitioner.ignore.keys partitioner.rack.aware receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
-request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms sasl.client.callback.handler.class sasl.jaas.config
-sasl.kerberos.service.name sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
-sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
-sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
-sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
-sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
-sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
-sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
-sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.retriever.class
-sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
-sasl.oauthbearer.token.endpoint.url security.protocol
-security.providers send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.cipher.suites
-ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
-ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
-ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-ssl.truststore.type transaction.timeout.ms transaction.two.phase.commit.enable transactional.id value.serializer
-"""
-
 
 def made(**options: Any) -> ProducerConfig:
     """A config of dotted names, written here with underscores in place of dots."""
@@ -82,12 +52,6 @@ def test_an_option_has_its_own_name_and_javas(name: str) -> None:
     java = OPTIONS[name].java
     for spelling in [name] if java is None else [name, java or name.replace("_", ".")]:
         assert getattr(ProducerConfig.from_mapping({spelling: value}), name) == value
-
-
-def test_javas_names_are_javas() -> None:
-    """No option claims a name that Java has not."""
-    claimed = {option.java or field.replace("_", ".") for field, option in OPTIONS.items() if option.java is not None}
-    assert claimed - set(JAVAS.split()) == set()
 
 
 def test_librdkafkas_names_are_librdkafkas(librdkafkas: list[tuple[str, str, str, str]]) -> None:

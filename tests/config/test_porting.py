@@ -17,8 +17,6 @@ import pytest
 
 import aioproducer
 from aioproducer import ProducerConfig
-from aioproducer.config.producer_config import OPTIONS
-from aioproducer.config.security_options import SECURITY_NAMES
 from aioproducer.testing import FakeCluster
 
 with warnings.catch_warnings():
@@ -38,26 +36,6 @@ def ported(program: str) -> str:
     return program
 
 
-def test_the_pages_errors_are_there() -> None:
-    """Each error that the table of errors names is one of aiokafka's at the left, and one of ours at the right."""
-    table = PAGE.partition("Errors of a record")[2].partition("\n\n")[2].partition("\nSo this")[0]
-    rows = [row.split(" | ") for row in table.splitlines() if row.startswith("| `")]
-    theirs, ours = ({name for row in rows for name in re.findall(r"`([A-Z]\w+)`", row[side])} for side in (0, 1))
-    assert len(theirs) >= 7
-    assert [name for name in theirs if not hasattr(aiokafka.errors, name)] == []
-    codes = {error.name for error in aioproducer.errors._BY_CODE.values()} | {"TIMED_OUT", "TimeoutError"}
-    assert [name for name in ours if not hasattr(aioproducer, name) and name not in codes] == []
-    assert all(name in PAGE for name in ("RequestTimedOutError", "NotLeaderForPartitionError", "UnknownTopicOrPartitionError"))
-
-
-@pytest.mark.asyncio
-async def test_what_aiokafka_has_by_default_is_taken() -> None:
-    """Its defaults: a host without a port, and no client id."""
-    producer = aioproducer.Producer(bootstrap_servers="localhost", client_id=None)
-    assert producer.config.bootstrap_servers == ("localhost:9092",)
-    assert producer.config.client_id.startswith("aioproducer-")
-
-
 async def run(program: str) -> tuple[list[str], list[Any]]:
     """Run the program. Returns its output and the log, with time stamps only where the program gave them."""
     printed: list[str] = []
@@ -75,15 +53,6 @@ async def run(program: str) -> tuple[list[str], list[Any]]:
     return printed, log
 
 
-def test_the_list_is_there() -> None:
-    """The list's left side is aiokafka's, its right side ours."""
-    assert len(RENAMES) > 5
-    assert len(THEIRS) == 3
-    words = {word for _, ours in RENAMES for word in re.findall(r"\b[A-Z]\w+", ours)}
-    assert words <= set(aioproducer.__all__)
-    assert {"AIOKafkaProducer"} <= {theirs for theirs, _ in RENAMES}
-
-
 @pytest.mark.asyncio
 async def test_a_ported_program_writes_the_same() -> None:
     """The page's program, with aiokafka and after the renames with us: the same words, the same log."""
@@ -96,14 +65,6 @@ async def test_a_ported_program_writes_the_same() -> None:
     assert printed[0].endswith(" 0 1700000000000")
     assert printed[1:] == ["1", "2", "3", "too large", "[0, 1, 2]"]
     assert [value for *_, value, _ in log] == [b"placed", b"step 0", b"step 1", b"step 2"]
-
-
-@pytest.mark.parametrize("option", ["max_batch_size", "api_version", "loop"])
-def test_an_option_of_aiokafkas(option: str) -> None:
-    """An option that was not renamed is refused. The error says which option to write in its place, or why there is none."""
-    assert option in aiokafka.AIOKafkaProducer.__init__.__code__.co_varnames
-    with pytest.raises(aioproducer.ConfigError, match=r"did you mean 'batch_size'|has no place here"):
-        aioproducer.Producer(**{option: "x"})
 
 
 REFUSED = {"max_batch_size": "did you mean 'batch_size'"}
@@ -151,32 +112,6 @@ def test_no_security(written: str) -> None:
     """It is accepted by the names of librdkafka and Java, and of aiokafka."""
     assert ProducerConfig.from_mapping({"security.protocol": written}) == ProducerConfig()
     assert aioproducer.Producer(security_protocol=written, client_id="mine").config == ProducerConfig(client_id="mine")
-
-
-SECURE = [
-    [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|")]
-    for line in PAGE.partition("## TLS and SASL")[2].partition("| from |")[0].splitlines()
-    if line.startswith("| `")
-]
-
-
-@pytest.mark.parametrize(("ours", "java", "librdkafka", "aiokafkas", "kafka_pythons"), SECURE, ids=[row[0][0] for row in SECURE])
-def test_a_row_of_the_table_of_security(
-    ours: list[str], java: list[str], librdkafka: list[str], aiokafkas: list[str], kafka_pythons: list[str]
-) -> None:
-    """Each name is read as the option at the row's left, and is an argument of its client."""
-    option = OPTIONS[ours[0]]
-    dotted = option.java or ours[0].replace("_", ".")
-    assert java == ([] if option.java is None else [dotted]) or java[1:] == ["sasl.jaas.config"]
-    assert set(librdkafka) <= {dotted, *option.librdkafka}
-    assert set(option.librdkafka) <= set(librdkafka)
-    assert set(aiokafkas) <= PARAMETERS.keys() & {ours[0], *option.python}
-    assert set(kafka_pythons) <= KAFKA_PYTHONS.keys() & {ours[0], *option.python, "ssl_check_hostname"}
-    assert set(option.python) <= {*aiokafkas, *kafka_pythons}
-
-
-def test_the_table_of_security_has_all_of_its_options() -> None:
-    assert [row[0][0] for row in SECURE] == [*SECURITY_NAMES]
 
 
 # kafka-python's arguments for security at its own defaults.

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka.aio import AIOProducer
 
 import aioproducer
-from aioproducer import ProducerConfig
 from aioproducer.testing import FakeCluster
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs/topics/porting.md").read_text(encoding="utf-8")
@@ -73,26 +72,3 @@ async def test_keys_stay_in_the_partitions_of_librdkafkas_default() -> None:
             assert [{record.key for record in cluster.records("orders", partition)} - {None} for partition in range(5)] == first
             chosen.append(first)
     assert chosen[0] != chosen[1]
-
-
-def test_the_names_of_the_table_for_confluents_are_there() -> None:
-    """Each call at the left is confluent-kafka's; each at the right is ours; the defaults are those of both."""
-    rows = [line.strip("| ").split(" | ") for line in SECTION.splitlines() if line.startswith("| ") and "`" in line]
-    assert len(rows) > 20
-    calls = {name for theirs, *_ in rows for name in re.findall(r"`(?:async )?([a-z_]{2,})\(", theirs)}
-    kinds = (confluent_kafka.Producer, AIOProducer, confluent_kafka.KafkaError)
-    assert {"produce", "poll", "purge", "list_topics", "init_transactions"} <= calls
-    assert [name for name in calls - {"len"} if not any(hasattr(kind, name) for kind in kinds)] == []
-    ours = {name for _, here, *_ in rows for name in re.findall(r"`(?:\(?await )?(?:producer\.)?([a-z_]{2,})\(", here)}
-    assert {"send", "flush", "stop", "health", "partitions_for"} <= ours
-    assert [name for name in ours - {"str"} if not any(hasattr(kind, name) for kind in (aioproducer.Producer, aioproducer.Delivery))] == []
-    defaults = {row[0].strip("`"): row[2] for row in rows if len(row) == 3}
-    ours_by_default = {
-        "linger.ms": "linger_ms",
-        "batch.size": "batch_size",
-        "message.timeout.ms": "delivery_timeout_ms",
-        "queue.buffering.max.kbytes": "buffer_memory",
-    }
-    for name, field in ours_by_default.items():
-        number = float(defaults[name].split()[0].replace(",", ""))
-        assert number * (1024 if name.endswith("kbytes") else 1) == getattr(ProducerConfig(), field)

@@ -27,44 +27,7 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioproducer.config.option_kinds import Option
 
-JAVAS_DEFAULTS = {
-    "batch_size": 16_384,
-    "max_request_size": 1_048_576,
-    "buffer_memory": 33_554_432,
-    "max_in_flight_requests_per_connection": 5,
-    "max_block_ms": 60_000,
-    "delivery_timeout_ms": 120_000,
-    "request_timeout_ms": 30_000,
-    "retry_backoff_ms": 100,
-    "retry_backoff_max_ms": 1_000,
-    "reconnect_backoff_ms": 50,
-    "reconnect_backoff_max_ms": 1_000,
-    "socket_connection_setup_timeout_ms": 10_000,
-    "socket_connection_setup_timeout_max_ms": 30_000,
-    "connections_max_idle_ms": 540_000,
-    "send_buffer_bytes": -1,
-    "receive_buffer_bytes": -1,
-    "retries": 2**31 - 1,
-    "client_dns_lookup": "use_all_dns_ips",
-    "compression_gzip_level": -1,
-    "compression_lz4_level": 9,
-    "compression_zstd_level": 3,
-    "metadata_recovery_strategy": "rebootstrap",
-    "metadata_recovery_rebootstrap_trigger_ms": 300_000,
-    "metadata_max_age_ms": 300_000,
-    "partitioner_ignore_keys": False,
-    "partitioner_adaptive_partitioning_enable": True,
-    "partitioner_availability_timeout_ms": 0,
-    "partitioner_rack_aware": False,
-    "client_rack": "",
-    "allow_auto_create_topics": True,
-    "acks": Acks.ALL,
-    "compression_type": Compression.NONE,
-    "transactional_id": None,
-    "transaction_timeout_ms": 60_000,
-}
 RANGES = [
     (name, option.kind.low, option.kind.high, not name.endswith("_ms")) for name, option in OPTIONS.items() if option.kind.low is not None
 ]
@@ -95,12 +58,6 @@ NOTHING = {
 
 def config(**options: Any) -> ProducerConfig:
     return ProducerConfig(**options)
-
-
-@pytest.mark.parametrize(("name", "value"), JAVAS_DEFAULTS.items(), ids=JAVAS_DEFAULTS)
-def test_defaults_are_javas(name: str, value: object) -> None:
-    """A user from Java finds the same behaviour."""
-    assert getattr(config(), name) == value
 
 
 def test_defaults_that_are_not_javas() -> None:
@@ -148,15 +105,6 @@ def test_a_linger_that_cannot_be(written: Any, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config(linger_ms=written)
     assert str(caught.value) == said
-
-
-@pytest.mark.parametrize(("name", "option"), OPTIONS.items(), ids=OPTIONS)
-def test_every_option_says_what_it_is(name: str, option: Option) -> None:
-    """Each option has texts for the reference's table, and no break or bar in them."""
-    assert len(option.doc) > 15
-    assert option.kind.values
-    assert "|" not in option.doc + option.kind.values
-    assert "\n" not in option.doc + option.kind.values
 
 
 # Addresses
@@ -404,12 +352,6 @@ def test_options_that_cannot_be_together(options: dict[str, Any], text: str) -> 
         config(**options)
 
 
-def test_options_that_can_just_be_together() -> None:
-    """The bounds themselves are taken."""
-    assert config(delivery_timeout_ms=30_000).delivery_timeout_ms == 30_000
-    assert config(buffer_memory=101, batch_size=40).buffer_memory == 101
-
-
 @pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error", "on_failed"])
 def test_functions_are_callable(name: str) -> None:
     """A name in their place is a mistake."""
@@ -539,12 +481,6 @@ def test_a_time_may_be_a_timedelta(name: str) -> None:
 # A config or options
 
 
-def test_options_make_a_config() -> None:
-    """The options of `Producer(**options)` make a config."""
-    assert ProducerConfig.of(None, {"acks": "1"}) == config(acks=1)
-    assert ProducerConfig.of(None, {}) == config()
-
-
 def test_a_config_is_taken_as_it_is() -> None:
     """Several producers may share one."""
     made = config()
@@ -612,30 +548,6 @@ def test_what_is_no_config(given: Any, advice: str) -> None:
         Producer(given)
 
 
-@pytest.mark.parametrize(
-    ("unknown", "near"),
-    [
-        ("lingerms", "linger_ms"),
-        ("linger.ms", "linger_ms"),
-        ("bootstrap.servers", "bootstrap_servers"),
-        ("compression", "compression_type"),
-        ("max_batch_size", "batch_size"),
-        ("queue.buffering.max.ms", "linger_ms"),
-        ("message.timeout", "delivery_timeout_ms"),
-    ],
-)
-def test_an_unknown_option_names_the_nearest(unknown: str, near: str) -> None:
-    """A mistyped or Java-style name; of another client's name, the field's."""
-    with pytest.raises(ConfigError, match=f"unknown option '{unknown}'; did you mean '{near}'"):
-        ProducerConfig.of(None, {unknown: 1})
-
-
-def test_an_unknown_option_that_is_near_to_none() -> None:
-    """Then nothing is suggested."""
-    with pytest.raises(ConfigError, match=r"unknown option 'zzz'$"):
-        ProducerConfig.of(None, {"zzz": 1})
-
-
 # Circuit breakers
 
 
@@ -675,17 +587,6 @@ def test_an_option_that_does_nothing_is_told_of(caplog: pytest.LogCaptureFixture
 
 
 # Classes of options are frozen dataclasses, by methods that all of them share.
-
-
-def test_no_field_is_set_or_deleted() -> None:
-    """Those of a base are frozen, too."""
-    made = ProducerConfig(linger_ms=5)
-    for name in ("linger_ms", "sasl_oauthbearer_scope", "other"):
-        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
-            setattr(made, name, 1)
-        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
-            delattr(made, name)
-    assert made.linger_ms == 5
 
 
 def test_a_copy_and_a_pickle_are_equal() -> None:
@@ -835,11 +736,6 @@ def test_a_producer_that_is_gone_gives_its_number_back(first: int) -> None:
     del producer
     gc.collect()
     assert number_of(Producer()) == first
-
-
-@pytest.mark.parametrize("given", [{}, {"client_id": None}, {"client_id": ""}], ids=repr)
-def test_what_leaves_the_choice_to_the_producer(given: dict[str, str | None], first: int) -> None:
-    assert Producer(**given).config.client_id == f"aioproducer-{first}"
 
 
 def test_a_client_id_that_is_given_is_kept() -> None:

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import pathlib
 import pickle
-import re
 import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = ROOT / "docs/recipes"
-PAGE = (ROOT / "docs/topics/recipes.md").read_text(encoding="utf-8")
 CA = CertificateAuthority()
 CLIENT = CA.client("orders")
 FOLDER = "/etc/kafka"
@@ -228,7 +226,6 @@ SERVICES = {
         variables={"REDPANDA_PASSWORD": "canary-redpanda"},
     ),
 }
-NOT_A_RECIPE = {"kubernetes"}
 
 
 def split(address: str) -> tuple[str, int]:
@@ -358,21 +355,6 @@ def test_a_recipe_has_references_in_place_of_secrets(name: str, tmp_path: pathli
     secrets = [value for value in (getattr(config, field.name) for field in dataclasses.fields(config)) if isinstance(value, Secret)]
     assert all(secret.reference for secret in secrets)
     assert pickle.loads(pickle.dumps(config)) == config
-
-
-def test_every_recipe_is_tried_and_has_a_section() -> None:
-    """A section names its file and the ports of the service, and says that it was not run there."""
-    assert {path.stem for path in RECIPES.iterdir()} == {*SERVICES, *NOT_A_RECIPE}
-    sections = {
-        re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-"): text
-        for title, _, text in (section.partition("\n") for section in PAGE.split("\n## ")[1:])
-    }
-    for name in sorted(SERVICES):
-        first = (RECIPES / f"{name}.toml").read_text(encoding="utf-8").splitlines()[0]
-        anchor = first.rpartition("docs/topics/recipes.md#")[2]
-        assert f"../recipes/{name}.toml" in sections[anchor]
-        assert "**Ports:**" in sections[anchor]
-        assert "Not run against the service itself" in sections[anchor]
 
 
 # What a service lacks

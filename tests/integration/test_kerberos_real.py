@@ -18,7 +18,6 @@ import uvloop
 from secured import Way, write_by_aiokafka
 
 from aioproducer import BootstrapFailed, Producer
-from aioproducer.errors import CredentialsRefused
 from tests.support.kafka_security import KafkaSecurity, SecuredServerThread
 from tests.support.kdc import Kdc
 
@@ -206,34 +205,6 @@ def test_a_ticket_that_expired(server: SecuredServerThread, kdc: Kdc, monkeypatc
         "no Kerberos ticket for kafka@localhost as the principal of the ticket cache: The referenced credential has expired; run kinit"
         in told
     )
-
-
-def test_no_such_service(server: SecuredServerThread, keytab: Path) -> None:
-    error = refused(ours(server, sasl_kerberos_keytab=keytab, sasl_kerberos_service_name="nope"))
-    assert "no Kerberos ticket for nope@localhost as alice@EXAMPLE.TEST: Server nope/localhost@EXAMPLE.TEST not found" in str(error)
-    assert "check sasl_kerberos_service_name" in str(error)
-    assert isinstance(error.__cause__, CredentialsRefused)
-
-
-def test_an_account_that_is_locked(server: SecuredServerThread, kdc: Kdc) -> None:
-    kdc.add("locked", "-allow_tix")
-    error = refused(ours(server, sasl_kerberos_keytab=kdc.keytab("locked")))
-    assert "credentials have been revoked; the account is locked" in str(error)
-    assert isinstance(error.__cause__, CredentialsRefused)
-
-
-def test_a_keytab_with_an_old_key(server: SecuredServerThread, kdc: Kdc) -> None:
-    kdc.add("changed")
-    old = kdc.keytab("changed")
-    kdc.new_key("changed")
-    error = refused(ours(server, sasl_kerberos_keytab=old))
-    assert "the key is not the KDC's: make the keytab anew" in str(error)
-    assert isinstance(error.__cause__, CredentialsRefused)
-
-
-def test_a_keytab_of_another_principal(server: SecuredServerThread, keytab: Path) -> None:
-    told = str(refused(ours(server, sasl_kerberos_keytab=keytab, sasl_kerberos_principal="bob@EXAMPLE.TEST")))
-    assert f"as bob@EXAMPLE.TEST: the keytab {keytab} has no key of this principal" in told
 
 
 def test_a_kdc_that_is_there_later(server: SecuredServerThread, kdc: Kdc, caplog: pytest.LogCaptureFixture) -> None:

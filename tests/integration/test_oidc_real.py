@@ -21,7 +21,6 @@ from tests.support.kafka_security import LISTENERS
 from tests.support.token_server import TokenServer
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Callable
 
     from tests.support.kafka_security import Listener, SecuredServerThread
@@ -108,16 +107,6 @@ def test_ours_writes_and_aiokafka_reads(
         assert runner.run(read_by_aiokafka(secure_server, listener, token_endpoint, topic, 2 * _FEW)) == first + second
 
 
-def test_a_ready_token_in_a_file(secure_server: SecuredServerThread, token_endpoint: TokenServer, tmp_path: pathlib.Path) -> None:
-    topic = fresh_topic(secure_server)
-    path = tmp_path / "token.jwt"
-    path.write_text(token_endpoint.token("alice"))
-    options = {name: value for name, value in options_of(secure_server, "OIDC_SSL", path.as_uri()).items() if "client" not in name}
-    options.pop("sasl_oauthbearer_scope")
-    asyncio.run(write(options, topic, [b"1", b"2"]))
-    assert secure_server.end_offsets(topic) == [2]
-
-
 # Refusals: early, in the words of the endpoint or of the broker, and without a secret
 
 
@@ -139,22 +128,4 @@ def test_a_wrong_client_secret(secure_server: SecuredServerThread, token_endpoin
     """The endpoint's words; the broker is not asked."""
     text, took = refusal(options_of(secure_server, "OIDC_SSL", token_endpoint.url, secret="canary-wrong"))
     assert "answers 401: invalid_client (no such client, or another secret)" in text
-    assert took < 10
-
-
-@pytest.mark.parametrize("fault", ["audience", "key"])
-def test_a_token_that_the_broker_refuses(
-    secure_server: SecuredServerThread, token_endpoint: TokenServer, tmp_path: pathlib.Path, fault: str
-) -> None:
-    """The broker says no more than that the token is not valid; the text says what to look at."""
-    tokens = {
-        "audience": lambda: token_endpoint.token("alice", aud="another"),
-        "key": lambda: TokenServer().token("alice"),
-    }
-    path = tmp_path / "token.jwt"
-    path.write_text(tokens[fault]())
-    options = options_of(secure_server, "OIDC_SSL", path.as_uri())
-    text, took = refusal({name: value for name, value in options.items() if "client" not in name and "scope" not in name})
-    assert "SASL_AUTHENTICATION_FAILED (58)" in text
-    assert "are issuer and audience of the token those of the broker?" in text
     assert took < 10

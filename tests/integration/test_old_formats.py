@@ -137,12 +137,6 @@ def test_log_append_time_is_told(old_server: ServerThread) -> None:
     assert told.timestamp_ms > 1_600_000_000_000
 
 
-def test_zstd_in_a_message_set_is_refused_by_us() -> None:
-    """Before any broker is asked."""
-    with pytest.raises(ConfigError, match="zstd needs record format 2"):
-        Producer(compression_type="zstd", message_format_max=1)
-
-
 def test_a_broker_that_takes_no_message_sets_is_told_at_the_start(kafka_server: ServerThread) -> None:
     """Kafka 4, though it says that it takes Produce 0."""
 

@@ -181,12 +181,6 @@ def replay(**changed: int) -> list[TaskReport]:
     return [report(TaskState.SKIPPED, 0, **changed), report(TaskState.PREPARED, 1), report(TaskState.EMPTY, 2)]
 
 
-def test_a_half_committed_batch_is_completed() -> None:
-    """Only the lost one is committed; what stands keeps its entry."""
-    verdict = judge(NAME, HALF, BATCH, replay(), {0})
-    assert verdict == Verdict(Decision(BATCH, (entry(0), Entry(prepared(1, 2), 11, 1001, 8), None)), (1,), ())
-
-
 @pytest.mark.parametrize(("what", "value"), CHANGES)
 def test_a_replay_that_differs_is_refused(what: str, value: int) -> None:
     """Each of the three numbers alone. The text has both, and says what to do."""
@@ -194,12 +188,6 @@ def test_a_replay_that_differs_is_refused(what: str, value: int) -> None:
         HalfCommitted, match=r"task 1 of 3 timed out .*Task 0 had 10 rows with 1000 bytes \(checksum 0+7\), and has .*new checkpoint"
     ):
         judge(NAME, HALF, BATCH, replay(**{what: value}), {0})
-
-
-def test_a_lost_task_may_differ() -> None:
-    """What stands is the same, so the others' rows are all that is left, however they are spread."""
-    reports = [replay()[0], report(TaskState.PREPARED, 1, rows=3, bytes=2, checksum=1), replay()[2]]
-    assert judge(NAME, HALF, BATCH, reports, {0}).commits == (1,)
 
 
 def test_another_number_of_tasks_is_refused_with_the_number_to_run() -> None:

@@ -115,18 +115,6 @@ async def test_batches_one_after_the_other(version: int) -> None:
         assert (await place.ledger().mark(0, stable=True), place.state(0)) == ((1, 2, 200, 7), "CompleteCommit")
 
 
-@VERSIONS
-@jumping
-async def test_a_batch_that_is_run_again_is_skipped(version: int) -> None:
-    """With any number of tasks: the driver aborts what the further ones wrote."""
-    async with placed(version) as place:
-        await place.commit(0, await place.tasks(0, 2, 2))
-        reports = await place.tasks(0, 2, 2, 2)
-        assert [report.state for report in reports] == ["skipped", "skipped", "prepared"]
-        await place.commit(0, reports)
-        assert (place.rows(), place.state(2)) == (rows_of(0, 0, 1), "CompleteAbort")
-
-
 @jumping
 async def test_a_batch_without_rows_asks_no_driver() -> None:
     async with placed() as place:
@@ -171,38 +159,6 @@ async def test_an_open_transaction_of_an_older_attempt_blocks_nothing() -> None:
         before = asyncio.get_running_loop().time()
         assert (await place.task(0, 0)).state is TaskState.PREPARED
         assert asyncio.get_running_loop().time() - before < 1.0
-
-
-@VERSIONS
-@jumping
-async def test_what_was_decided_is_not_aborted(version: int) -> None:
-    """Also if the decision is so new that its markers are missing. What was not decided is aborted."""
-    async with placed(version) as place:
-        reports = await place.tasks(0, 2, 2)
-        place.cluster.transactions.marker_delay = 2.0
-        place.cluster.fail("EndTxn", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", times=1)
-        ledger = place.ledger()
-        async with ledger.lock() as driver:
-            with pytest.raises(KafkaError):
-                await ledger.decide(driver, ledger_module.Decision(0, ()))
-        async with ledger.lock() as driver:
-            entry = ledger_module.Entry(reports[0].prepared, 2, 200, 7)  # type: ignore[arg-type]
-            await ledger.decide(driver, ledger_module.Decision(0, (entry, None)))
-        await place.abort(0, [*reports, None])
-        assert (place.state(0), place.state(1)) == ("Ongoing", "PrepareAbort")
-
-
-@jumping
-async def test_the_older_driver_cannot_decide() -> None:
-    """It stood still since it took the lock."""
-    async with placed() as place:
-        reports = await place.tasks(0, 2)
-        ledger = place.ledger()
-        async with ledger.lock() as older:
-            await place.commit(0, reports)
-            with pytest.raises(AnotherDriver, match=r"batch 0 of 'spark-q': another driver with the same checkpoint has begun"):
-                await ledger.decide(older, ledger_module.Decision(0, (None,)))
-        assert place.rows() == rows_of(0, 0)
 
 
 @jumping

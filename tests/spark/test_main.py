@@ -67,19 +67,6 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert err == "warning: q: its last transaction began 6.0 days ago\n"
 
 
-def test_the_table_after_an_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its column says what was done."""
-    first = FOUND.findings[0]
-    ended = type(first)(**{name: getattr(first, name) for name in first.__slots__} | {"outcome": "committed", "is_open": False})
-    assert run(monkeypatch, Resolution((ended, FOUND.findings[3]), ()), "--end") == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "TRANSACTIONAL ID  STATE           AGE   DECISION  DONE       TOPICS",
-        "q-0               Ongoing         2h5m  commit    committed  orders",
-        "q-driver          CompleteCommit  2h5m  done      -          -",
-        "2 transactions, 0 open",
-    ]
-
-
 def test_ids_with_control_characters(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Any program may choose such an id. Neither the table nor a warning hands them to a terminal; JSON has its own way."""
     hostile = "q\x1b[31m\n\N{RIGHT-TO-LEFT OVERRIDE}\N{LATIN SMALL LETTER E WITH ACUTE}-0"

@@ -15,7 +15,7 @@ from aioproducer import PreparedTransaction, Producer, ProducerConfig, TopicPart
 from aioproducer.spark.exactly_once import TaskTransaction, commit_batch
 from aioproducer.spark.ledger import Decision, Entry, QueryName
 from aioproducer.spark.ledger_client import Ledger
-from aioproducer.spark.resolving import Action, Decided, Finding, Known, Resolution, judge, resolve
+from aioproducer.spark.resolving import Action, Decided, Known, Resolution, judge, resolve
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -79,11 +79,6 @@ def test_what_is_said(found: TransactionDescription, known: Known, decided: str,
         assert finding.prepared == PreparedTransaction("q-0", 100, 3, 2)
     if action == "abort":
         assert finding.prepared == PreparedTransaction(found.transactional_id, found.producer_id, found.epoch, 1)
-
-
-def test_what_is_shown() -> None:
-    finding = judge(described(), DECISION, now=NOW, older_than=900)
-    assert (finding.age_seconds, finding.topics) == (3_600, ("__consumer_offsets", "orders"))
 
 
 class Place:
@@ -407,14 +402,3 @@ async def test_a_real_broker(kafka_server: ServerThread) -> None:
     }
     assert (listed.open, found.open, again.open) == (3, 0, 0)
     assert [mark and mark.batch for mark in marks] == [5, 5, None]
-
-
-@pytest.mark.asyncio
-async def test_no_transactions() -> None:
-    async with place() as here:
-        assert await here.resolve() == Resolution((), ())
-
-
-def test_a_finding_is_open_until_it_is_ended() -> None:
-    finding = Finding("q-0", "Ongoing", None, None, (), Decided.UNKNOWN, Action.LEAVE)
-    assert Resolution((finding,), ()).open == 1

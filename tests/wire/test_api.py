@@ -4,40 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey, is_flexible, negotiate
+from aioproducer.wire.api import NAMES, ApiKey, is_flexible, negotiate
 from aioproducer.wire.messages import SPECS
-
-
-def test_the_versions_that_we_speak() -> None:
-    """The versions are the ones that the producer and the fake cluster were written for."""
-    assert CLIENT_VERSIONS == {
-        ApiKey.PRODUCE: (0, 13),
-        ApiKey.FETCH: (4, 17),
-        ApiKey.LIST_OFFSETS: (1, 9),
-        ApiKey.METADATA: (0, 13),
-        ApiKey.OFFSET_COMMIT: (2, 10),
-        ApiKey.OFFSET_FETCH: (1, 10),
-        ApiKey.FIND_COORDINATOR: (0, 6),
-        ApiKey.JOIN_GROUP: (0, 9),
-        ApiKey.HEARTBEAT: (0, 4),
-        ApiKey.LEAVE_GROUP: (0, 5),
-        ApiKey.SYNC_GROUP: (0, 5),
-        ApiKey.SASL_HANDSHAKE: (0, 1),
-        ApiKey.API_VERSIONS: (0, 4),
-        ApiKey.CREATE_TOPICS: (2, 7),
-        ApiKey.DELETE_TOPICS: (1, 6),
-        ApiKey.INIT_PRODUCER_ID: (0, 5),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
-        ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
-        ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
-        ApiKey.END_TXN: (0, 5),
-        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
-        ApiKey.DESCRIBE_CONFIGS: (1, 4),
-        ApiKey.SASL_AUTHENTICATE: (0, 2),
-        ApiKey.CREATE_PARTITIONS: (0, 3),
-        ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
-        ApiKey.LIST_TRANSACTIONS: (0, 2),
-    }
 
 
 def test_each_request_has_its_answer() -> None:

@@ -145,14 +145,6 @@ def test_frames_come_out_however_the_stream_is_cut(frames: list[bytes], draw: st
     assert out == frames
 
 
-@given(_FRAMES)
-def test_one_byte_at_a_time(frames: list[bytes]) -> None:
-    """The smallest segments that there are."""
-    reader = FrameReader()
-    out = [frame for byte in b"".join(map(_framed, frames)) for frame in reader.feed(bytes([byte]))]
-    assert out == frames
-
-
 def test_the_reader_keeps_nothing_of_a_buffer_that_is_used_again() -> None:
     """Frames, whole or begun, are copies of what a reused receive buffer held."""
     buffer = bytearray(_framed(b"first") + _framed(b"next")[:7])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles import LACKS, ORACLES, kio, our_name, snake
+from oracles import LACKS, ORACLES, our_name, snake
 from wire_samples import EVERY_CODEC, encoded, messages
 
 from aioproducer.wire.messages import SPECS
@@ -138,33 +138,6 @@ def test_others_read_and_write_the_same_bytes(name: str, version: int, draw: st.
     for oracle in ORACLES.keys() - lacking:
         ORACLES[oracle](name, version, sample, data)
     assert codec(name, version).decode(data) == sample
-
-
-def test_what_others_lack_they_still_lack() -> None:
-    """The list of what they are not asked shrinks when they learn it, and at least one of them is asked of everything."""
-    for lack in LACKS:
-        assert lack.oracle == "kio"
-        for version in lack.versions:
-            with pytest.raises(ImportError):
-                kio(f"{lack.api}.request", version)
-    lacking = [(lack.api, version) for lack in LACKS for version in lack.versions]
-    assert len(set(lacking)) == len(lacking)
-
-
-def test_metadata_v0_lacks_much_and_defaults_it() -> None:
-    """The oldest answer, from its bytes: what it has is read, what later versions have is as Kafka's default."""
-    data = bytes.fromhex(
-        "00000001 00000007 0009 6c6f63616c686f7374 00002384"  # brokers: 7, localhost, 9092
-        "00000001 0000 0001 74 00000001 0000 00000003 00000007 00000001 00000007 00000001 00000007"  # topic t: partition 3, leader 7
-    )
-    answer = codec("Metadata.response", 0).decode(data)
-    assert [(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers] == [(7, "localhost", 9092, None)]
-    assert (answer.cluster_id, answer.controller_id, answer.throttle_time_ms, answer.error_code) == (None, -1, 0, 0)
-    (topic,) = answer.topics
-    assert (topic.name, topic.topic_id, topic.is_internal, topic.topic_authorized_operations) == ("t", bytes(16), False, -(2**31))
-    (partition,) = topic.partitions
-    assert (partition.partition_index, partition.leader_id, partition.leader_epoch) == (3, 7, -1)
-    assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ((7,), (7,), ())
 
 
 def test_all_topics_are_asked_for_by_null_and_in_v0_by_none_at_all() -> None:

@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 from wire_samples import buffers
 
 from aioproducer.errors import ProtocolError
-from aioproducer.wire.primitives import JOINED, VARINT, numbers, read_uvarint, skip_tags, splice, uvarint
-
-
-@pytest.mark.parametrize(
-    ("value", "encoded"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**14, "808001"), (2**32 - 1, "ffffffff0f")]
-)
-def test_varints_are_protobufs(value: int, encoded: str) -> None:
-    """Seven bits a byte, low ones first."""
-    assert uvarint(value) == bytes.fromhex(encoded)
+from aioproducer.wire.primitives import JOINED, read_uvarint, skip_tags, splice, uvarint
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=3), st.binary(max_size=3))
@@ -24,11 +16,6 @@ def test_a_varint_is_read_where_it_stands(value: int, before: bytes, behind: byt
     """A varint is read at its offset, with any bytes around it."""
     data = before + uvarint(value) + behind
     assert read_uvarint(data, len(before)) == (value, len(data) - len(behind))
-
-
-def test_the_table_holds_the_short_ones() -> None:
-    """Index and varint agree."""
-    assert [read_uvarint(encoded, 0) for encoded in VARINT] == [(value, 1) for value in range(128)]
 
 
 def test_a_varint_has_five_bytes_at_most() -> None:
@@ -51,12 +38,6 @@ def test_tags_do_not_lead_past_the_end(data: bytes) -> None:
     """An index error, as everything that ends early."""
     with pytest.raises(IndexError):
         skip_tags(data, 0)
-
-
-def test_numbers_are_big_endian() -> None:
-    """Numbers are big-endian, and each layout is made once."""
-    assert numbers("h", 2).pack(1, -2) == b"\0\x01\xff\xfe"
-    assert numbers("i", 2) is numbers("i", 2)
 
 
 @given(st.lists(buffers(), max_size=8))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wire_samples import EVERY_CODEC, encoded, in_steps, messages
 
 from aioproducer.wire import schema
-from aioproducer.wire.schema import codec, message, message_type
+from aioproducer.wire.schema import codec, message
 
 
 @pytest.mark.parametrize(("name", "version"), EVERY_CODEC)
@@ -30,12 +30,6 @@ def test_what_is_encoded_decodes_to_the_same(name: str, version: int, draw: st.D
 def test_a_message_of_defaults_round_trips(name: str, version: int) -> None:
     """A message that says nothing can be written and read in each version."""
     assert codec(name, version).decode(encoded(name, version, message(name))) == message(name)
-
-
-def test_a_codec_is_made_once() -> None:
-    """Asking again is a look-up, and its functions are compiled at their first use only."""
-    assert codec("Produce.request", 9) is codec("Produce.request", 9)
-    assert codec("Produce.request", 9).encode is codec("Produce.request", 9).encode
 
 
 @pytest.mark.parametrize(("name", "version"), [("Fetch.request", 3), ("Produce.request", 14), ("Metadata.response", -1)])
@@ -62,17 +56,6 @@ def test_an_unknown_structure_or_field_is_refused() -> None:
         message("Produce.request", ack=1)
     with pytest.raises(AttributeError):
         message("Produce.request").ack = 1
-
-
-def test_a_field_may_be_called_name() -> None:
-    """`name` of a topic does not collide with the name of the message."""
-    assert message("Produce.request.topics", name="orders").name == "orders"
-
-
-def test_structures_are_made_by_position_too() -> None:
-    """The hot path skips keywords: the order is that of the schema."""
-    partition = message_type("Produce.request.topics.partitions")(3, b"batch")
-    assert partition == message("Produce.request.topics.partitions", index=3, records=b"batch")
 
 
 def test_messages_are_equal_by_their_fields() -> None:
