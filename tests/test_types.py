@@ -127,7 +127,6 @@ INTERNAL = {
     "ServerCertificate": "`CertificateAuthority.server` makes one",
     "Certificate": "so does `client`",
     "Validity": "of `aioproducer.testing.certificates`, with its constants",
-    "_Issuer": "`CertificateAuthority` is made of one",
     "Authority": "a protocol that `CertificateAuthority` has",
 }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
+from certificates import write_encrypted
 from secured import PEERS_WAYS, WAYS, Way, read_by_aiokafka, read_by_confluent, write_by_aiokafka, write_by_confluent
 
 from aioproducer import BootstrapFailed, Producer
@@ -87,7 +88,7 @@ def test_ours_writes_and_peers_read(
 def test_an_encrypted_key_in_two_files(secure_server: SecuredServerThread, tmp_path: Any) -> None:
     """A client certificate as users of librdkafka have it: key and chain apart, the key with a password."""
     topic = fresh_topic(secure_server)
-    alice = secure_server.certificates.authority.client("alice").write(tmp_path, "alice", password="canary-key")
+    alice = write_encrypted(secure_server.certificates.authority.client("alice"), tmp_path, "alice", "canary-key")
     options = Way("SSL").ours(secure_server) | {
         "bootstrap_servers": secure_server.address("MTLS"),
         "ssl_key_location": str(alice.key),

@@ -13,6 +13,15 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from certificates import (
+    encrypted_key_pem,
+    intermediate,
+    pkcs12_keystore,
+    pkcs12_truststore,
+    signing_key,
+    without_key_identifiers,
+    write_encrypted,
+)
 from cryptography import x509
 from tls_peers import TlsServer, client_context, server_context
 
@@ -23,7 +32,7 @@ from aioproducer.net import key_stores
 from aioproducer.net.settings import security_of
 from aioproducer.net.tls import HandshakeTurns, TlsStream
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, make_context
-from aioproducer.testing.certificates import EXPIRED, VALID, CertificateAuthority, Validity, pkcs12_truststore
+from aioproducer.testing.certificates import EXPIRED, VALID, CertificateAuthority, Validity
 from aioproducer.testing.jumping import run_jumping
 from aioproducer.testing.memory import MemoryNetwork
 
@@ -123,22 +132,22 @@ def test_every_form_of_trust(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_trust_store_may_hold_the_intermediate_or_the_leaf_alone() -> None:
-    """As Java's may (PARTIAL_CHAIN), and Strimzi's CAs have no key identifiers, which VERIFY_X509_STRICT wants."""
-    below = CA.intermediate()
+    """As Java's may (PARTIAL_CHAIN), and Strimzi's certificates have no key identifiers, which VERIFY_X509_STRICT wants."""
+    below = intermediate(CA)
     server = below.server()
     for trusted in (below.pem.decode(), server.certificate_pem.decode()):
         assert user_of(make_context(TlsSettings(ssl_truststore_certificates=trusted)), server_context(server)) is None
-    strimzi = CertificateAuthority(key_identifiers=False)
-    assert user_of(make_context(TlsSettings(ssl_truststore_certificates=strimzi.pem.decode())), server_context(strimzi.server())) is None
+    strimzi = server_context(without_key_identifiers(CA))
+    assert user_of(make_context(TlsSettings(ssl_truststore_certificates=PEM)), strimzi) is None
 
 
 def test_every_form_of_the_clients_certificate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ALICE.write(tmp_path, "alice")
-    locked = ALICE.write(tmp_path, "locked", password="canary-key")
+    locked = write_encrypted(ALICE, tmp_path, "locked", "canary-key")
     old = tmp_path / "old.key"
-    old.write_bytes(ALICE.encrypted_key_pem("canary-key", traditional=True))
+    old.write_bytes(encrypted_key_pem(ALICE, "canary-key", traditional=True))
     store = tmp_path / "alice.p12"
-    store.write_bytes(ALICE.pkcs12(PASSWORD))
+    store.write_bytes(pkcs12_keystore(ALICE, PASSWORD))
     key = Secret("canary-key")
     chain, inline = ALICE.chain_pem.decode(), Secret(ALICE.key_pem.decode())
     forms: list[dict[str, Any]] = [
@@ -153,12 +162,12 @@ def test_every_form_of_the_clients_certificate(tmp_path: pathlib.Path, monkeypat
         {"ssl_keystore_key": inline, "ssl_keystore_certificate_chain": chain},
         {"ssl_keystore_key": Secret(ALICE.key_pem.decode().replace("\n", " ")), "ssl_keystore_certificate_chain": chain.replace("\n", " ")},
         {
-            "ssl_keystore_key": Secret(ALICE.encrypted_key_pem("canary-key").decode()),
+            "ssl_keystore_key": Secret(encrypted_key_pem(ALICE, "canary-key").decode()),
             "ssl_keystore_certificate_chain": chain,
             "ssl_key_password": key,
         },
         {
-            "ssl_keystore_key": Secret(ALICE.encrypted_key_pem("canary-key", traditional=True).decode()),
+            "ssl_keystore_key": Secret(encrypted_key_pem(ALICE, "canary-key", traditional=True).decode()),
             "ssl_keystore_certificate_chain": chain,
             "ssl_key_password": key,
         },
@@ -189,9 +198,9 @@ def test_every_form_of_the_clients_certificate(tmp_path: pathlib.Path, monkeypat
 
 
 def refusals(folder: pathlib.Path) -> list[tuple[dict[str, Any], str]]:
-    files, locked = ALICE.write(folder, "alice"), ALICE.write(folder, "locked", password="canary-key")
+    files, locked = ALICE.write(folder, "alice"), write_encrypted(ALICE, folder, "locked", "canary-key")
     other, store, trust = CA.client("bob").write(folder, "bob"), folder / "alice.p12", folder / "trust.p12"
-    store.write_bytes(ALICE.pkcs12(PASSWORD))
+    store.write_bytes(pkcs12_keystore(ALICE, PASSWORD))
     trust.write_bytes(pkcs12_truststore(PASSWORD, CA))
     (folder / "old.jks").write_bytes(bytes.fromhex("feedfeed00000002"))
     (folder / "text").write_text("no PEM at all")
@@ -247,7 +256,7 @@ def test_what_cannot_be_used(tmp_path: pathlib.Path) -> None:
 
 def test_pkcs12_without_cryptography(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "alice.p12"
-    store.write_bytes(ALICE.pkcs12(PASSWORD))
+    store.write_bytes(pkcs12_keystore(ALICE, PASSWORD))
     for name in [name for name in sys.modules if name.startswith("cryptography")]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigError, match=r"pip install 'aioproducer\[crypto\]', or convert it: openssl pkcs12 -in"):
@@ -267,7 +276,7 @@ def test_a_revoked_certificate(tmp_path: pathlib.Path) -> None:
     builder = x509.CertificateRevocationListBuilder().issuer_name(x509.load_pem_x509_certificate(CA.pem).subject)
     crl = builder.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=1)).add_revoked_certificate(revoked)
     path = tmp_path / "crl.pem"
-    path.write_bytes(crl.sign(CA._issuer.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    path.write_bytes(crl.sign(signing_key(CA), hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
     context = make_context(TlsSettings(ssl_truststore_certificates=PEM, ssl_crl_location=str(path)))
     assert user_of(context, server_context(good)) is None
     with pytest.raises(ssl.SSLCertVerificationError) as raised:

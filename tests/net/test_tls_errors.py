@@ -7,6 +7,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from certificates import self_signed, without_intermediate
 from jumping import jumping, run
 from nodes import ask, running
 from tls_peers import (
@@ -26,7 +27,7 @@ from aioproducer.net.dialer import TcpDialer
 from aioproducer.net.settings import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, after_handshake, in_handshake
 from aioproducer.testing import FakeCluster
-from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, Certificate, CertificateAuthority, self_signed
+from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, Certificate, CertificateAuthority
 from aioproducer.testing.memory import MemoryNetwork
 
 if TYPE_CHECKING:
@@ -60,11 +61,6 @@ def failure(server: ssl.SSLContext, client: TlsContexts) -> KafkaError:
     return run(main())
 
 
-def missing_intermediate() -> Certificate:
-    below = CA.intermediate().server(NAME)
-    return Certificate(below.key_pem, below.certificate_pem, below.certificate_pem, below.not_after)
-
-
 @OPENSSL
 @pytest.mark.parametrize(
     ("make", "number", "reason"),
@@ -72,7 +68,7 @@ def missing_intermediate() -> Certificate:
         (lambda: CA.server(NAME, validity=EXPIRED), 10, "it has expired: are this machine's clock and the certificate right?"),
         (lambda: CA.server(NAME, validity=NOT_YET_VALID), 9, "it is not yet valid: are this machine's clock"),
         (lambda: OTHER.server(NAME), 20, "its CA is not trusted, or an intermediate certificate is missing"),
-        (missing_intermediate, 20, "its CA is not trusted, or an intermediate certificate is missing"),
+        (lambda: without_intermediate(CA, NAME), 20, "its CA is not trusted, or an intermediate certificate is missing"),
         (lambda: self_signed(NAME), 18, "it is self-signed, and not among the trusted ones"),
         (lambda: CA.server("elsewhere.test"), 62, f"it is not for the name '{NAME}'"),
     ],
@@ -267,7 +263,7 @@ async def test_no_sasl_to_a_listener_with_sasl(*, encrypted: bool) -> None:
 async def test_old_versions(tmp_path: pathlib.Path, version: str) -> None:
     """Row 98: a server of TLS 1.0 or 1.1 alone, which `openssl s_client` with @SECLEVEL=0 gets in touch with."""
     authority = CertificateAuthority(key_type="rsa")
-    files = authority.server(key_type="rsa").write(tmp_path, "server")
+    files = authority.server().write(tmp_path, "server")
     async with openssl_server(version, "-cipher", "ALL:@SECLEVEL=0", "-cert", str(files.pem)) as (_, port):
         seen = await s_client(port, version, "-cipher", "ALL:@SECLEVEL=0")
         assert {"-tls1": "Protocol  : TLSv1\n", "-tls1_1": "Protocol  : TLSv1.1\n"}[version] in seen

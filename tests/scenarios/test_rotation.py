@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from certificates import encrypted_key_pem
 from tls_peers import client_context
 from whole import jumping, running
 
@@ -131,7 +132,7 @@ async def test_a_key_whose_password_changes_with_it(tmp_path: pathlib.Path) -> N
 
     def contents(user: str, password: str) -> dict[str, bytes]:
         made = CA.client(user)
-        return {"client.pem": made.encrypted_key_pem(password) + made.chain_pem, "password": password.encode()}
+        return {"client.pem": encrypted_key_pem(made, password) + made.chain_pem, "password": password.encode()}
 
     mounted = MountedFiles(tmp_path / "user", contents("orders-1", "canary-one"))
     options = {

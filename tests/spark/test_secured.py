@@ -7,11 +7,11 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from certificates import pkcs12_truststore
 from secured import JAVA_WAYS, Way, java_properties, read_by_confluent
 
 from aioproducer import Producer
 from aioproducer.spark import register
-from aioproducer.testing.certificates import pkcs12_truststore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,8 +33,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from aioproducer.testing import jars
-from aioproducer.testing.certificates import Certificate, CertificateAuthority, CertificateFiles
+from aioproducer.testing.certificates import CertificateAuthority, CertificateFiles
 from aioproducer.testing.kafka_server import HOST, KafkaServer, KafkaServerFailed, ServerThread, Tools, fetched
+from tests.support.certificates import intermediate
 from tests.support.kdc import BrokerKerberos
 
 R = TypeVar("R")
@@ -100,7 +101,6 @@ class KafkaSecurity:
         session_ms: the length of a session on the listeners SESSIONS_PLAINTEXT and SESSIONS_SSL (`connections.max.reauth.ms`).
         acls: whether users may do only what ACLs allow (StandardAuthorizer).
         super_users: users without the limits of ACLs; User:ANONYMOUS, which administrates the node, is always one of them.
-        key_type: "ecdsa" or "rsa", for every key.
         oidc: the tokens of the listeners OIDC_PLAINTEXT and OIDC_SSL; None: there are no such listeners.
         kerberos: the node's principal and realm, for GSSAPI (see `tests.support.kdc`); None: the node has no GSSAPI.
 
@@ -112,7 +112,6 @@ class KafkaSecurity:
     session_ms: int = 3000
     acls: bool = False
     super_users: tuple[str, ...] = ()
-    key_type: Literal["ecdsa", "rsa"] = "ecdsa"
     oidc: OidcValidator | None = None
     kerberos: BrokerKerberos | None = None
 
@@ -211,8 +210,8 @@ class ServerCertificates:
     @classmethod
     def make(cls, folder: Path, security: KafkaSecurity) -> ServerCertificates:
         """Make the certificates of a node and its users, and write them."""
-        root = CertificateAuthority(key_type=security.key_type)
-        server: Certificate = root.intermediate().server()
+        root = CertificateAuthority()
+        server = intermediate(root).server()
         clients = {user: root.client(user).write(folder, user) for user in security.users}
         return cls(root, root.write(folder / "ca.pem"), server.write(folder, "server"), clients)
 

@@ -158,13 +158,14 @@ async def test_sasl_below_tls(*, memory: bool) -> None:
 @pytest.mark.asyncio
 async def test_old_versions_alone(*, memory: bool) -> None:
     """A server of TLS 1.0 and 1.1 serves the client that takes them, which shows that it speaks them, and no other."""
-    tls = ListenerTls(CA.server(key_type="rsa"), versions=("TLSv1", "TLSv1.1"))
+    ca = CertificateAuthority(key_type="rsa")
+    tls = ListenerTls(ca.server(), versions=("TLSv1", "TLSv1.1"))
     async with FakeCluster(memory=memory, security=ListenerSecurity("SSL", tls=tls)) as cluster:
-        new = TlsDialer(cluster, client_context(CA.pem))
+        new = TlsDialer(cluster, client_context(ca.pem))
         with pytest.raises(ConnectionLost):
             await write(cluster, new)
         with pytest.warns(DeprecationWarning, match="TLSv1"):
-            old = client_context(CA.pem, versions=("TLSv1", "TLSv1.1"))
+            old = client_context(ca.pem, versions=("TLSv1", "TLSv1.1"))
         old.set_ciphers("DEFAULT:@SECLEVEL=0")
         dialer = TlsDialer(cluster, old)
         assert await write(cluster, dialer) == 0

@@ -55,7 +55,7 @@ class ListenerTls:
         ca = CertificateAuthority()
         ListenerTls(ca.server())
         ListenerTls(ca.server(), client_auth="required", client_authority=ca)
-        ListenerTls(ca.server(key_type="rsa"), versions=("TLSv1", "TLSv1.1"))
+        ListenerTls(CertificateAuthority(key_type="rsa").server(), versions=("TLSv1", "TLSv1.1"))
 
     Args:
         certificate: the server's certificate and key.

@@ -12,11 +12,14 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.testing import ListenerSecurity
-from aioproducer.testing.certificates import EXPIRED, LOOPBACK, NOT_YET_VALID, Certificate, CertificateAuthority, self_signed
+from aioproducer.testing.certificates import EXPIRED, LOOPBACK, NOT_YET_VALID, CertificateAuthority
 from aioproducer.testing.security.listener import ListenerTls
+from tests.support.certificates import self_signed, without_intermediate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from aioproducer.testing.certificates import Certificate
 
 __all__ = ["CERTIFICATES", "SECRET", "client_options", "listener"]
 
@@ -31,9 +34,9 @@ def _authority(name: str = "aioproducer test CA") -> CertificateAuthority:
     return CertificateAuthority(name)
 
 
-def _without_intermediate() -> Certificate:
-    below = _authority().intermediate().server(*_NAMES)
-    return Certificate(below.key_pem, below.certificate_pem, below.certificate_pem, below.not_after)
+@functools.cache
+def _rsa_authority() -> CertificateAuthority:
+    return CertificateAuthority(key_type="rsa")
 
 
 CERTIFICATES: Final[Mapping[str, Callable[[], Certificate]]] = {
@@ -42,8 +45,8 @@ CERTIFICATES: Final[Mapping[str, Callable[[], Certificate]]] = {
     "not yet valid": lambda: _authority().server(*_NAMES, validity=NOT_YET_VALID),
     "another CA's": lambda: _authority("another CA").server(*_NAMES),
     "self-signed": lambda: self_signed(*_NAMES),
-    "without its intermediate": _without_intermediate,
-    "RSA": lambda: _authority().server(*_NAMES, key_type="rsa"),  # which TLS 1.0 and 1.1 want
+    "without its intermediate": lambda: without_intermediate(_authority(), *_NAMES),
+    "RSA": lambda: _rsa_authority().server(*_NAMES),  # which TLS 1.0 and 1.1 want
     "of another name": lambda: _authority().server("elsewhere.test"),
 }
 _CLIENTS: Final[Mapping[str, Callable[[], Certificate]]] = {
@@ -69,7 +72,7 @@ def client_options(security: Mapping[str, Any], options: Mapping[str, Any]) -> d
     protocol = given.setdefault("security_protocol", security.get("protocol", "PLAINTEXT"))
     certificate = given.pop("client_certificate", "none")
     if protocol in {"SSL", "SASL_SSL"}:
-        given["ssl_truststore_certificates"] = _authority().pem.decode()
+        given["ssl_truststore_certificates"] = (_authority().pem + _rsa_authority().pem).decode()
     if certificate != "none":
         made = _CLIENTS[certificate]()
         given["ssl_keystore_key"], given["ssl_keystore_certificate_chain"] = made.key_pem.decode(), made.chain_pem.decode()
