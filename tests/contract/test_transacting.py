@@ -180,6 +180,7 @@ async def test_a_record_that_was_refused_spoils_it(side: Side) -> None:
 MISUSES: dict[str, Callable[[Any, str], Any]] = {
     "send": lambda producer, topic: producer.send(topic, b"v"),
     "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, b"v"),
+    "send_nowait": lambda producer, topic: producer.send_nowait(topic, b"v"),
     "send_many": lambda producer, topic: producer.send_many(topic, [b"v"] * 100),
     "send_columns": lambda producer, topic: producer.send_columns(topic, values=pa.array([b"v"] * 100)),
     "commit_transaction": lambda producer, _topic: producer.commit_transaction(),

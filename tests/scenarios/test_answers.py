@@ -30,32 +30,28 @@ async def failure_of(producer: Producer[Any, Any]) -> DeliveryError:
 @jumping
 async def test_a_leader_that_the_answer_names_gets_the_records_at_once() -> None:
     """Row 23 (KIP-951): the Sender sends the records to the named leader, without a Metadata request and without a backoff."""
-    async with FakeCluster(brokers=2, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, retry_backoff_ms=1000) as (_, producer):
-            await asyncio.gather(*[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)])
-            asked, began = len(cluster.requests("Metadata")), now()
-            for moved in (1, 2, 1, 2):
-                cluster.move_leader("orders", 0, moved)
-                await producer.send_and_wait("orders", b"v", partition=0)
-            assert now() - began < 0.5
-            await asyncio.sleep(10)
-            assert len(cluster.requests("Metadata")) == asked
-            assert cluster.violations == []
+    async with running(brokers=2, retry_backoff_ms=1000) as (cluster, producer):
+        await asyncio.gather(*[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)])
+        asked, began = len(cluster.requests("Metadata")), now()
+        for moved in (1, 2, 1, 2):
+            cluster.move_leader("orders", 0, moved)
+            await producer.send_and_wait("orders", b"v", partition=0)
+        assert now() - began < 0.5
+        await asyncio.sleep(10)
+        assert len(cluster.requests("Metadata")) == asked
+        assert cluster.violations == []
 
 
 @jumping
 async def test_without_a_named_leader_metadata_is_asked_for() -> None:
     """Brokers before Produce 10 name no leader (LDR-03): the producer refreshes metadata once and waits one backoff."""
-    async with FakeCluster(brokers=2, memory=True, versions={"Produce": (3, 9)}) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster) as (_, producer):
-            await producer.send_and_wait("orders", b"0")
-            asked = len(cluster.requests("Metadata"))
-            cluster.move_leader("orders", 0, 3 - (cluster.leader("orders", 0) or 0))
-            await producer.send_and_wait("orders", b"1")
-            assert 1 <= len(cluster.requests("Metadata")) - asked <= 3
-            assert cluster.values("orders") == [b"0", b"1"]
+    async with running(brokers=2, versions={"Produce": (3, 9)}, partitions=1) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0")
+        asked = len(cluster.requests("Metadata"))
+        cluster.move_leader("orders", 0, 3 - (cluster.leader("orders", 0) or 0))
+        await producer.send_and_wait("orders", b"1")
+        assert 1 <= len(cluster.requests("Metadata")) - asked <= 3
+        assert cluster.values("orders") == [b"0", b"1"]
 
 
 @jumping
@@ -104,14 +100,12 @@ async def test_a_throttling_broker_is_left_alone_for_so_long() -> None:
 @jumping
 async def test_a_broker_before_2_0_has_waited_itself(version: int) -> None:
     """Below Produce 6 the broker reports a throttle time that it has waited already, so the Sender does not wait."""
-    async with FakeCluster(memory=True, versions={"Produce": (3, version)}) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster) as (_, producer):
-            cluster.throttle("Produce", 2.0, times=1)
-            await producer.send_and_wait("orders", b"0")
-            began = now()
-            await producer.send_and_wait("orders", b"1")
-            assert (now() - began >= 2) == (version >= 6)
+    async with running(versions={"Produce": (3, version)}, partitions=1) as (cluster, producer):
+        cluster.throttle("Produce", 2.0, times=1)
+        await producer.send_and_wait("orders", b"0")
+        began = now()
+        await producer.send_and_wait("orders", b"1")
+        assert (now() - began >= 2) == (version >= 6)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both, producer_on
-from whole import jumping
+from whole import jumping, running_on
 
 from aioproducer import ProducerRecord, SerializationError, UsageError
 from aioproducer.testing import FakeCluster
@@ -98,13 +98,11 @@ async def all_but_the_bad_one(producer: Any) -> BaseException:
 @jumping
 async def test_what_an_encoder_gave_and_cannot_be_read_fails_its_record(build: Any, result: str) -> None:
     """It failed the producer for good where the record had waited for the encoder."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options, value_serializer=Gives(RESULTS[result]())) as producer:
-            error = await all_but_the_bad_one(producer)
-        assert isinstance(error, SerializationError)
-        assert isinstance(error.__cause__, ValueError)
-        assert cluster.values("orders") == [b"1", b"2", b"3"]
+    async with running_on(build, value_serializer=Gives(RESULTS[result]())) as (cluster, producer):
+        error = await all_but_the_bad_one(producer)
+    assert isinstance(error, SerializationError)
+    assert isinstance(error.__cause__, ValueError)
+    assert cluster.values("orders") == [b"1", b"2", b"3"]
 
 
 @on_both
@@ -127,17 +125,15 @@ async def test_a_buffer_that_was_released_is_named(build: Any, way: str) -> None
 @jumping
 async def test_a_buffer_that_is_released_while_its_record_waits_fails_the_record(build: Any) -> None:
     """The key is read when the encoder of the values is prepared."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options, value_serializer=Gives(b"")) as producer:
-            with memoryview(b"key") as key:
-                waiting = asyncio.ensure_future(producer.send_and_wait("orders", b"1", key))
-                other = asyncio.ensure_future(producer.send_and_wait("orders", b"2"))
-                await asyncio.sleep(0)
-            with pytest.raises(SerializationError, match="key for 'orders' is a memoryview that cannot be read"):
-                await waiting
-            await other
-        assert cluster.values("orders") == [b"2"]
+    async with running_on(build, value_serializer=Gives(b"")) as (cluster, producer):
+        with memoryview(b"key") as key:
+            waiting = asyncio.ensure_future(producer.send_and_wait("orders", b"1", key))
+            other = asyncio.ensure_future(producer.send_and_wait("orders", b"2"))
+            await asyncio.sleep(0)
+        with pytest.raises(SerializationError, match="key for 'orders' is a memoryview that cannot be read"):
+            await waiting
+        await other
+    assert cluster.values("orders") == [b"2"]
 
 
 @on_both
@@ -146,13 +142,11 @@ async def test_a_partition_that_cannot_be_read_fails_its_record(build: Any) -> N
     def choose(_topic: str, _key: object, value: bytes, _count: int, _available: object) -> Any:
         return NoIndex() if value == b"bad" else 0
 
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options, partitioner=choose) as producer:
-            error = await all_but_the_bad_one(producer)
-        assert isinstance(error, UsageError)
-        assert "the partitioner chose NoIndex for 'orders'" in str(error)
-        assert cluster.values("orders") == [b"1", b"2", b"3"]
+    async with running_on(build, partitioner=choose) as (cluster, producer):
+        error = await all_but_the_bad_one(producer)
+    assert isinstance(error, UsageError)
+    assert "the partitioner chose NoIndex for 'orders'" in str(error)
+    assert cluster.values("orders") == [b"1", b"2", b"3"]
 
 
 @on_both
@@ -190,12 +184,10 @@ async def test_headers_of_an_interceptor_that_cannot_be_read_reach_no_record(bui
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             return record._replace(headers=NoTruth())
 
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options, interceptors=[Interceptor()]) as producer:
-            await producer.send_and_wait("orders", b"1")
-            await producer.send_and_wait("orders", b"2")
-        assert cluster.values("orders") == [b"1", b"2"]
+    async with running_on(build, interceptors=[Interceptor()]) as (cluster, producer):
+        await producer.send_and_wait("orders", b"1")
+        await producer.send_and_wait("orders", b"2")
+    assert cluster.values("orders") == [b"1", b"2"]
     assert caplog.text.count("Interceptor Interceptor.on_send raised ValueError") == 1
 
 
@@ -209,11 +201,9 @@ async def test_records_before_a_cancelled_error_of_an_iterable_are_queued(build:
         yield b"2"
         raise asyncio.CancelledError
 
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options) as producer:
-            with pytest.raises(asyncio.CancelledError) as caught:
-                await producer.send_many("orders", records())
-            # The Deliveries of that build: those of the other one do not know its errors.
-            assert len(await producer.send_many.__globals__["Deliveries"].of(caught.value)) == 2
-        assert cluster.values("orders") == [b"1", b"2"]
+    async with running_on(build) as (cluster, producer):
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await producer.send_many("orders", records())
+        # The Deliveries of that build: those of the other one do not know its errors.
+        assert len(await producer.send_many.__globals__["Deliveries"].of(caught.value)) == 2
+    assert cluster.values("orders") == [b"1", b"2"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from builds import on_both, producer_on
-from whole import jumping, running, turns
+from whole import jumping, running, running_on, turns
 
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append import loop_budget
@@ -44,26 +44,24 @@ async def fill(producer: Producer[Any, Any]) -> list[asyncio.Task[Any]]:
 @jumping
 async def test_fifty_tasks_against_a_stalled_broker_all_arrive_once_and_in_order() -> None:
     """A broker stalls for 5 s and the producer has 20 KB of memory: the records of each task arrive once, in order."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with running(cluster, buffer_memory=20_000, batch_size=1000) as (_, producer):
+    async with running(partitions=6, buffer_memory=20_000, batch_size=1000) as (cluster, producer):
 
-            async def work(number: int) -> None:
-                for count in range(100):
-                    await producer.send("orders", b"%d:%d" % (number, count), key=b"key-%d" % number)
+        async def work(number: int) -> None:
+            for count in range(100):
+                await producer.send("orders", b"%d:%d" % (number, count), key=b"key-%d" % number)
 
-            await producer.send_and_wait("orders", b"0:-1", key=b"key-0")
-            cluster.brokers[1].pause()
-            asyncio.get_running_loop().call_later(5, cluster.brokers[1].resume)
-            await asyncio.gather(*(work(number) for number in range(50)))
-            await producer.flush()
-        order: dict[bytes, list[int]] = {b"%d" % number: [] for number in range(50)}
-        for value in cluster.values("orders"):
-            assert value is not None
-            number, count = value.split(b":")
-            order[number].append(int(count))
-        assert order.pop(b"0") == list(range(-1, 100))
-        assert all(counts == list(range(100)) for counts in order.values())
+        await producer.send_and_wait("orders", b"0:-1", key=b"key-0")
+        cluster.brokers[1].pause()
+        asyncio.get_running_loop().call_later(5, cluster.brokers[1].resume)
+        await asyncio.gather(*(work(number) for number in range(50)))
+        await producer.flush()
+    order: dict[bytes, list[int]] = {b"%d" % number: [] for number in range(50)}
+    for value in cluster.values("orders"):
+        assert value is not None
+        number, count = value.split(b":")
+        order[number].append(int(count))
+    assert order.pop(b"0") == list(range(-1, 100))
+    assert all(counts == list(range(100)) for counts in order.values())
 
 
 @pytest.mark.parametrize("linger_ms", ["auto", 0, 50])
@@ -97,26 +95,24 @@ async def test_a_batch_that_finds_no_memory_to_grow_stays_open_behind_others(bui
     """
     options: dict[str, Any] = {"buffer_memory": memory, "batch_size": 8192, "batch_max_size": 1}
     options |= {"linger_ms": 0, "max_in_flight_requests_per_connection": 1}
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=1)
-        async with producer_on(build)(**cluster.client_options, **options) as producer:
-            await producer.send_and_wait("orders", b"first", partition=0)
-            hang = cluster.hang("Produce")
-            waiting: asyncio.Task[Any] | None = None
-            while waiting is None:
-                task = asyncio.create_task(producer.send("orders", bytes(500), partition=0))
-                await turns(20)
-                waiting = None if task.done() else task
-            hang.release()
-            await waiting
-            for _ in range(10):
-                await producer.send("orders", bytes(500), partition=0)
-            await producer.flush()
-        # The second batch is in flight, and the last one is cut by the flush.
-        counts = [len(list(batch.records())) for batch in cluster.log("orders", 0).batches()]
-        assert counts[:2] == [1, 1]
-        assert len(counts) >= 5
-        assert set(counts[2:-1]) == {15}
+    async with running_on(build, **options) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        hang = cluster.hang("Produce")
+        waiting: asyncio.Task[Any] | None = None
+        while waiting is None:
+            task = asyncio.create_task(producer.send("orders", bytes(500), partition=0))
+            await turns(20)
+            waiting = None if task.done() else task
+        hang.release()
+        await waiting
+        for _ in range(10):
+            await producer.send("orders", bytes(500), partition=0)
+        await producer.flush()
+    # The second batch is in flight, and the last one is cut by the flush.
+    counts = [len(list(batch.records())) for batch in cluster.log("orders", 0).batches()]
+    assert counts[:2] == [1, 1]
+    assert len(counts) >= 5
+    assert set(counts[2:-1]) == {15}
 
 
 @pytest.mark.parametrize("linger_ms", ["auto", 0, 5])
@@ -156,16 +152,14 @@ async def test_a_burst_to_many_partitions_fills_their_batches(build: Any, partit
     When the burst is over, the Sender sends the partial batches soon. Where memory is short, no batch takes all its bytes at once, as a
     few such batches would leave no memory for the others.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=partitions)
-        async with producer_on(build)(**cluster.client_options, buffer_memory=memory, linger_ms=5) as producer:
-            sent = [await producer.send("orders", b"%0100d" % number, b"%d" % number) for number in range(40_000)]
-            before = asyncio.get_running_loop().time()
-            await asyncio.gather(*sent)
-            assert asyncio.get_running_loop().time() - before < 0.1
-        logs = [cluster.log("orders", partition) for partition in range(partitions)]
-        assert sum(log.end_offset for log in logs) == 40_000
-        assert sum(len(log.batches()) for log in logs) < most
+    async with running_on(build, partitions=partitions, buffer_memory=memory, linger_ms=5) as (cluster, producer):
+        sent = [await producer.send("orders", b"%0100d" % number, b"%d" % number) for number in range(40_000)]
+        before = asyncio.get_running_loop().time()
+        await asyncio.gather(*sent)
+        assert asyncio.get_running_loop().time() - before < 0.1
+    logs = [cluster.log("orders", partition) for partition in range(partitions)]
+    assert sum(log.end_offset for log in logs) == 40_000
+    assert sum(len(log.batches()) for log in logs) < most
 
 
 @on_both
@@ -175,24 +169,22 @@ async def test_batches_open_with_what_the_last_ones_took_while_memory_is_short(b
 
     To grow from the smallest size to three records each time would cost as much as the records.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=1000)
-        async with producer_on(build)(**cluster.client_options, buffer_memory=4 << 20, linger_ms=5) as producer:
-            room = producer._engine.parts.appender.room
-            grown, grow = 0, room.grow
+    async with running_on(build, partitions=1000, buffer_memory=4 << 20, linger_ms=5) as (cluster, producer):
+        room = producer._engine.parts.appender.room
+        grown, grow = 0, room.grow
 
-            def count(*batch: Any) -> bool:
-                nonlocal grown
-                grown += 1
-                return bool(grow(*batch))
+        def count(*batch: Any) -> bool:
+            nonlocal grown
+            grown += 1
+            return bool(grow(*batch))
 
-            room.grow = count
-            for burst in range(3):
-                batches = sum(len(cluster.log("orders", partition).batches()) for partition in range(1000))
-                grown = 0
-                await asyncio.gather(*[await producer.send("orders", bytes(700), b"%d" % number) for number in range(burst, 8000)])
-            batches = sum(len(cluster.log("orders", partition).batches()) for partition in range(1000)) - batches
-        assert grown < batches
+        room.grow = count
+        for burst in range(3):
+            batches = sum(len(cluster.log("orders", partition).batches()) for partition in range(1000))
+            grown = 0
+            await asyncio.gather(*[await producer.send("orders", bytes(700), b"%d" % number) for number in range(burst, 8000)])
+        batches = sum(len(cluster.log("orders", partition).batches()) for partition in range(1000)) - batches
+    assert grown < batches
 
 
 @jumping
@@ -328,27 +320,25 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: li
 
     The event loop must iterate all the same, and the records' times go on with it.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=1000)
-        async with running(cluster, linger_ms=60_000) as (_, producer):
-            keys = [b"key-%d" % number for number in range(1000)]
+    async with running(partitions=1000, linger_ms=60_000) as (cluster, producer):
+        keys = [b"key-%d" % number for number in range(1000)]
+        for key in keys:
+            await producer.send("orders", b"first", key=key)
+        turned = 0
+
+        async def count() -> None:
+            nonlocal turned
+            while True:
+                turned += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        for _ in range(10):
             for key in keys:
-                await producer.send("orders", b"first", key=key)
-            turned = 0
-
-            async def count() -> None:
-                nonlocal turned
-                while True:
-                    turned += 1
-                    await asyncio.sleep(0)
-
-            counting = asyncio.create_task(count())
-            for _ in range(10):
-                for key in keys:
-                    await producer.send("orders", b"v", key=key, headers=headers)
-            counting.cancel()
-            assert turned >= 10 * len(keys) // (2 * SLICE_RECORDS)
-        assert len(cluster.values("orders")) == 11 * len(keys)
+                await producer.send("orders", b"v", key=key, headers=headers)
+        counting.cancel()
+        assert turned >= 10 * len(keys) // (2 * SLICE_RECORDS)
+    assert len(cluster.values("orders")) == 11 * len(keys)
 
 
 @on_both
@@ -404,49 +394,17 @@ async def test_a_tight_loop_of_many_at_once_lets_the_loop_go_on(build: Any, way:
             turned += 1
             await asyncio.sleep(0)
 
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=1)
-        async with producer_on(build)(**cluster.client_options, linger_ms=60_000) as producer:
-            await producer.send_many("orders", [b"first"])
-            counting = asyncio.create_task(count())
-            for _ in range(200):
-                if way == "send_many":
-                    await producer.send_many("orders", values)
-                else:
-                    await producer.send_columns("orders", values=column)
-            counting.cancel()
-            assert turned >= 200 * 8000 // (2 * loop_budget.SLICE_BYTES)
-        assert len(cluster.values("orders")) == 1 + 200 * len(values)
-
-
-@jumping
-async def test_a_send_that_pauses_for_fairness_is_cancelled_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tight loop of sends waits for the next iteration of the event loop.
-
-    A send cancelled there leaves no record, and the next sends are logged.
-    """
-    monkeypatch.setattr(loop_budget, "SLICE_BYTES", 100)
-    async with running() as (cluster, producer):
-        await producer.send_and_wait("orders", b"first", partition=0)
-        began: list[int] = []
-
-        async def burst() -> int:
-            for count in range(1000):
-                began.append(count)
-                try:
-                    await producer.send("orders", b"%d" % count, partition=0)
-                except asyncio.CancelledError:
-                    return count
-            raise AssertionError("it never paused")
-
-        task = asyncio.create_task(burst())
-        while not began:
-            await turns(1)
-        task.cancel()
-        cancelled = await task
-        assert cancelled > 0, "it waited for nothing else"
-        await producer.send_and_wait("orders", b"last", partition=0)
-        assert cluster.values("orders", 0) == [b"first", *[b"%d" % count for count in range(cancelled)], b"last"]
+    async with running_on(build, linger_ms=60_000) as (cluster, producer):
+        await producer.send_many("orders", [b"first"])
+        counting = asyncio.create_task(count())
+        for _ in range(200):
+            if way == "send_many":
+                await producer.send_many("orders", values)
+            else:
+                await producer.send_columns("orders", values=column)
+        counting.cancel()
+        assert turned >= 200 * 8000 // (2 * loop_budget.SLICE_BYTES)
+    assert len(cluster.values("orders")) == 1 + 200 * len(values)
 
 
 @jumping
@@ -509,21 +467,6 @@ async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_p
 
 
 @jumping
-async def test_memory_comes_back_while_records_wait_for_a_reply_after_their_failure() -> None:
-    """A batch that expired in flight keeps its bytes counted until its connection releases them."""
-    async with running(delivery_timeout_ms=300, request_timeout_ms=300, **SMALL) as (cluster, producer):
-        cluster.hang("Produce", times=1)
-        delivery = await producer.send("orders", b"." * 2000, partition=0)
-        await asyncio.sleep(0.001)
-        exception = None
-        while exception is None:
-            await asyncio.sleep(0.01)
-            exception = delivery.exception() if delivery.done() else None
-        await asyncio.sleep(1)
-        assert producer.buffer_available == 4000
-
-
-@jumping
 async def test_the_fast_path_is_closed_while_a_send_waits_that_was_notified() -> None:
     """Its partition may take more: no later send may go ahead of it, not even in the same iteration of the loop."""
     async with running() as (_, producer):
@@ -559,43 +502,39 @@ SHORT: dict[str, Any] = {"buffer_memory": 40_000, "batch_max_size": 16_384}
 @jumping
 async def test_a_flush_that_times_out_gives_memory_to_the_sends_that_wait() -> None:
     """It closes open batches, which give back the bytes that they do not need. No answer has to come first."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=4)
-        async with running(cluster, **SHORT, max_in_flight_requests_per_connection=1, linger_ms=0) as (_, producer):
-            for partition in range(4):
-                await producer.send_and_wait("orders", b"first", partition=partition)
-            cluster.brokers[1].latency = 10
-            await producer.send("orders", b"takes the slot", partition=0)
-            await turns(10)
-            await producer.send("orders", b"open", partition=1)
-            queued: list[object] = []
-            task = await queued_for_memory(producer, queued)
-            before = len(queued)
-            await producer.flush(timeout=1)
-            await asyncio.sleep(1)
-            assert len(queued) > before
-            cluster.brokers[1].latency = 0
-            await task
+    async with running(partitions=4, **SHORT, max_in_flight_requests_per_connection=1, linger_ms=0) as (cluster, producer):
+        for partition in range(4):
+            await producer.send_and_wait("orders", b"first", partition=partition)
+        cluster.brokers[1].latency = 10
+        await producer.send("orders", b"takes the slot", partition=0)
+        await turns(10)
+        await producer.send("orders", b"open", partition=1)
+        queued: list[object] = []
+        task = await queued_for_memory(producer, queued)
+        before = len(queued)
+        await producer.flush(timeout=1)
+        await asyncio.sleep(1)
+        assert len(queued) > before
+        cluster.brokers[1].latency = 0
+        await task
 
 
 @jumping
 async def test_a_broker_that_is_back_gives_memory_to_the_sends_that_wait() -> None:
     """What is drained then closes, and gives back the bytes that it does not need. No answer has to come first."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=4)
-        async with running(cluster, **SHORT) as (_, producer):
-            for partition in range(4):
-                await producer.send_and_wait("orders", b"first", partition=partition)
-            await cluster.brokers[1].stop()
-            await producer.send("orders", b"0123456789", partition=1)
-            queued: list[object] = []
-            task = await queued_for_memory(producer, queued)
-            before = len(queued)
-            cluster.delay("Produce", 20, times=1, when="after")
-            await cluster.brokers[1].start()
-            await asyncio.sleep(10)
-            assert len(queued) > before
-            await task
+    async with running(partitions=4, **SHORT) as (cluster, producer):
+        for partition in range(4):
+            await producer.send_and_wait("orders", b"first", partition=partition)
+        await cluster.brokers[1].stop()
+        await producer.send("orders", b"0123456789", partition=1)
+        queued: list[object] = []
+        task = await queued_for_memory(producer, queued)
+        before = len(queued)
+        cluster.delay("Produce", 20, times=1, when="after")
+        await cluster.brokers[1].start()
+        await asyncio.sleep(10)
+        assert len(queued) > before
+        await task
 
 
 @jumping

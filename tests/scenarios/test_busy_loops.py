@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builds import on_both, producer_on
 from loops import JumpingUvloop
-from whole import JumpingLoop, jumping, running, turns
+from whole import JumpingLoop, jumping, running, running_on, turns
 
 from aioproducer.testing import FakeCluster
 
@@ -59,11 +59,9 @@ async def test_a_record_waits_for_one_go_at_most(build: Any, seconds: float) -> 
 
     It does not wait for a number of queued records, nor for the end of that loop.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with producer_on(build)(**cluster.client_options) as producer:
-            await warm_up(producer)
-            waited = await send(producer, 4_000, seconds)
+    async with running_on(build, partitions=6) as (cluster, producer):
+        await warm_up(producer)
+        waited = await send(producer, 4_000, seconds)
     assert max(waited) < 2.5 * max(GO, FIRST * seconds)
     # To write a record and to read its answer takes five iterations of the event loop. Each of them sends one record at least.
     assert statistics.median(waited) < 2 * GO + 4 * seconds
@@ -74,11 +72,9 @@ async def test_a_record_waits_for_one_go_at_most(build: Any, seconds: float) -> 
 @jumping
 async def test_a_load_that_changes_is_followed(build: Any, seconds: float) -> None:
     """After a thousand records that took no time, the producer reads the clock after 17 records at the latest."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with producer_on(build)(**cluster.client_options) as producer:
-            await send(producer, 1_000, 0.0)
-            waited = await send(producer, 1_000, seconds)
+    async with running_on(build, partitions=6) as (cluster, producer):
+        await send(producer, 1_000, 0.0)
+        waited = await send(producer, 1_000, seconds)
     assert max(waited) < 2.5 * max(GO, FIRST * seconds)
 
 
@@ -95,13 +91,11 @@ async def test_other_tasks_have_their_turn(build: Any) -> None:
             await asyncio.sleep(0.001)
             late.append(loop.time() - due)
 
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with producer_on(build)(**cluster.client_options) as producer:
-            await warm_up(producer)
-            beating = asyncio.create_task(beat())
-            await send(producer, 4_000, 0.000_1)
-            beating.cancel()
+    async with running_on(build, partitions=6) as (cluster, producer):
+        await warm_up(producer)
+        beating = asyncio.create_task(beat())
+        await send(producer, 4_000, 0.000_1)
+        beating.cancel()
     assert len(late) > 80
     assert max(late) < 2 * GO
 
@@ -208,11 +202,9 @@ async def test_the_records_of_a_loop_that_computes_wait_little_longer_than_their
 
     Full batches of a burst left with every fourth drain, and a drain came after 8 ms: the records waited three times as long.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with producer_on(build)(linger_ms=linger_ms, **cluster.client_options) as producer:
-            await warm_up(producer)
-            waited = await send(producer, int(0.4 / seconds), seconds)
+    async with running_on(build, partitions=6, linger_ms=linger_ms) as (cluster, producer):
+        await warm_up(producer)
+        waited = await send(producer, int(0.4 / seconds), seconds)
     assert statistics.median(waited) < 0.010
     assert max(waited) < 0.020
 
@@ -239,16 +231,14 @@ async def test_batches_take_a_part_of_the_time_beside_a_loop_of_sends(partitions
 
     Otherwise a loop of sends to many partitions would make requests of a record or two a batch, and do nothing else.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=partitions)
-        async with running(cluster) as (_, producer):
-            for partition in range(partitions):
-                await producer.send_and_wait("orders", b"first", partition=partition)
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            waited = await send(producer, 60_000, 0.000_005)
-            took = loop.time() - began
-        batches = sum(len(cluster.log("orders", number).batches()) for number in range(partitions)) - partitions
+    async with running(partitions=partitions) as (cluster, producer):
+        for partition in range(partitions):
+            await producer.send_and_wait("orders", b"first", partition=partition)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        waited = await send(producer, 60_000, 0.000_005)
+        took = loop.time() - began
+    batches = sum(len(cluster.log("orders", number).batches()) for number in range(partitions)) - partitions
     # one batch each 125 us; a batch takes the producer some 30
     assert batches * 0.000_03 < took / 3.5
     assert max(waited) < 0.3
@@ -265,13 +255,11 @@ async def test_each_of_many_partitions_has_its_turn_after_the_same_time(build: A
     them moved the partitions that it passed behind all others, and some waited until the loop had ended.
     """
     options = {"linger_ms": 0, "batch_size": 13_000, "batch_max_size": batch_max_size}
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=500)
-        async with producer_on(build)(**cluster.client_options, **options) as producer:
-            for partition in range(500):
-                await producer.send("orders", b"first", partition=partition)
-            await producer.flush()
-            waited = await send(producer, 100_000, 0.000_005, value=VALUE * 4)
+    async with running_on(build, partitions=500, **options) as (cluster, producer):
+        for partition in range(500):
+            await producer.send("orders", b"first", partition=partition)
+        await producer.flush()
+        waited = await send(producer, 100_000, 0.000_005, value=VALUE * 4)
     assert statistics.median(waited) < 0.6 * 0.0625
     assert max(waited) < 1.25 * 0.0625
 
@@ -300,15 +288,13 @@ async def test_a_function_that_cannot_rest_is_not_refused_for_its_time(build: An
 
     The producer takes as many records from it in one iteration, however long it computes between them.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options) as producer:
-            await producer.send_and_wait("orders", b"first")
-            for number in range(200):
-                compute(0.01)
-                producer.send_nowait("orders", VALUE, b"%d" % number)
-            await producer.flush()
-        assert len(cluster.values("orders")) == 201
+    async with running_on(build) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first")
+        for number in range(200):
+            compute(0.01)
+            producer.send_nowait("orders", VALUE, b"%d" % number)
+        await producer.flush()
+    assert len(cluster.values("orders")) == 201
 
 
 @pytest.mark.parametrize("linger_ms", [0, 5])

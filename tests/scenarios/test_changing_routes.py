@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import needs_compiled, on_both, producer_on
-from whole import jumping, running, turns
+from whole import jumping, running, running_on, turns
 
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.testing import FakeCluster
@@ -59,19 +59,17 @@ async def test_each_topic_has_its_own_records_in_order(build: Any, *, keyed: boo
 @jumping
 async def test_a_partition_that_is_left_gets_no_more_while_its_batch_is_open(build: Any) -> None:
     """The open batch has bytes left, and the next record goes to another partition all the same."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with producer_on(build)(**cluster.client_options, **WHILE_OPEN) as producer:
-            before = [await producer.send("orders", b"before") for _ in range(3)]
-            routing = route_of(producer)
-            left = routing.sticky
-            assert left.current is not None
-            producer._engine.parts.partition_queues.availability.avoid(left)
-            after = [await producer.send("orders", b"after") for _ in range(3)]
-            assert left.current is not None
-            await producer.flush()
-            assert {(await delivery).partition for delivery in before} == {left.partition}
-            assert {(await delivery).partition for delivery in after} == {1 - left.partition}
+    async with running_on(build, partitions=2, **WHILE_OPEN) as (cluster, producer):
+        before = [await producer.send("orders", b"before") for _ in range(3)]
+        routing = route_of(producer)
+        left = routing.sticky
+        assert left.current is not None
+        producer._engine.parts.partition_queues.availability.avoid(left)
+        after = [await producer.send("orders", b"after") for _ in range(3)]
+        assert left.current is not None
+        await producer.flush()
+        assert {(await delivery).partition for delivery in before} == {left.partition}
+        assert {(await delivery).partition for delivery in after} == {1 - left.partition}
 
 
 @on_both
@@ -83,17 +81,15 @@ async def test_keys_go_by_the_new_number_of_partitions(build: Any, partitions: i
     With several open batches, each then takes the keys of the new number.
     """
     keys = [b"key-%d" % number for number in range(20)]
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions)
-        async with producer_on(build)(**cluster.client_options, **WHILE_OPEN) as producer:
-            first = [await producer.send("orders", b"one", key) for key in keys]
-            cluster.add_partitions("orders", 4)
-            await asyncio.sleep(5)  # the producer asks for metadata again meanwhile
-            assert all(queue.current is not None for queue in route_of(producer).queues[:partitions])  # there are batches with bytes left
-            second = [await producer.send("orders", b"four", key) for key in keys]
-            await producer.flush()
-            for deliveries, among in ((first, partitions), (second, 4)):
-                assert [(await delivery).partition for delivery in deliveries] == [(murmur2(key) & 0x7FFFFFFF) % among for key in keys]
+    async with running_on(build, partitions=partitions, **WHILE_OPEN) as (cluster, producer):
+        first = [await producer.send("orders", b"one", key) for key in keys]
+        cluster.add_partitions("orders", 4)
+        await asyncio.sleep(5)  # the producer asks for metadata again meanwhile
+        assert all(queue.current is not None for queue in route_of(producer).queues[:partitions])  # there are batches with bytes left
+        second = [await producer.send("orders", b"four", key) for key in keys]
+        await producer.flush()
+        for deliveries, among in ((first, partitions), (second, 4)):
+            assert [(await delivery).partition for delivery in deliveries] == [(murmur2(key) & 0x7FFFFFFF) % among for key in keys]
 
 
 @on_both
@@ -102,17 +98,15 @@ async def test_keys_go_by_the_new_number_of_partitions(build: Any, partitions: i
 async def test_a_topic_that_was_forgotten_is_known_anew(build: Any, partitions: int) -> None:
     """The producer uses no topic routing from before the forgetting, also if the topic has other partitions by then."""
     keys = [b"key-%d" % number for number in range(20)]
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", 3)
-        async with producer_on(build)(**cluster.client_options, metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as producer:
-            assert len({(await producer.send_and_wait("orders", b"1", key)).partition for key in keys}) == 3
-            await asyncio.sleep(30)
-            assert producer.metrics().number("topics-known") == 0
-            cluster.delete_topic("orders")
-            cluster.create_topic("orders", partitions)
-            told = [await producer.send_and_wait("orders", b"2", key) for key in keys]
-            assert [metadata.partition for metadata in told] == [(murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
-        assert cluster.violations == []
+    async with running_on(build, partitions=3, metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as (cluster, producer):
+        assert len({(await producer.send_and_wait("orders", b"1", key)).partition for key in keys}) == 3
+        await asyncio.sleep(30)
+        assert producer.metrics().number("topics-known") == 0
+        cluster.delete_topic("orders")
+        cluster.create_topic("orders", partitions)
+        told = [await producer.send_and_wait("orders", b"2", key) for key in keys]
+        assert [metadata.partition for metadata in told] == [(murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
+    assert cluster.violations == []
 
 
 @on_both

@@ -64,26 +64,24 @@ async def test_start_waits_for_a_broker_that_knows_the_others() -> None:
 @jumping
 async def test_a_stale_broker_names_the_old_leader() -> None:
     """Row 24: the producer sees the older epoch, and its records do not go back and forth."""
-    async with FakeCluster(brokers=2, memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster, metadata_max_age_ms=500) as (_, producer):
-            await producer.send_and_wait("orders", b"0")
-            cluster.move_leader("orders", 0, 2)
-            await producer.send_and_wait("orders", b"1")
+    async with running(brokers=2, partitions=1, metadata_max_age_ms=500) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0")
+        cluster.move_leader("orders", 0, 2)
+        await producer.send_and_wait("orders", b"1")
 
-            def forget(answer: Any) -> None:
-                for topic in answer.topics:
-                    for partition in topic.partitions:
-                        partition.leader_id, partition.leader_epoch = 1, 0
+        def forget(answer: Any) -> None:
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    partition.leader_id, partition.leader_epoch = 1, 0
 
-            cluster.rewrite("Metadata", forget, times=None)
-            refused = len(cluster.requests("Produce"))
-            for number in range(2, 12):
-                await asyncio.sleep(0.3)
-                await producer.send_and_wait("orders", b"%d" % number)
-            later = cluster.requests("Produce")[refused:]
-            assert [request.broker for request in later] == [2] * 10
-            assert cluster.values("orders") == [b"%d" % number for number in range(12)]
+        cluster.rewrite("Metadata", forget, times=None)
+        refused = len(cluster.requests("Produce"))
+        for number in range(2, 12):
+            await asyncio.sleep(0.3)
+            await producer.send_and_wait("orders", b"%d" % number)
+        later = cluster.requests("Produce")[refused:]
+        assert [request.broker for request in later] == [2] * 10
+        assert cluster.values("orders") == [b"%d" % number for number in range(12)]
 
 
 @pytest.mark.parametrize("hints", [True, False], ids=["the leader is named", "the leader is not named"])
@@ -179,14 +177,12 @@ async def test_a_name_that_no_request_can_carry_harms_nobody(name: str, highest:
 
     If the producer asked for that name, its Metadata request would fail for all other topics, too.
     """
-    async with FakeCluster(memory=True, versions={"Metadata": (0, highest)}) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster) as (_, producer):
-            with pytest.raises(UsageError, match="names no topic"):
-                await producer.send(name, b"v")
-            with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
-                await producer.send(name[:-1] if len(name) > 100 else "ü", b"v")
-            await producer.send_and_wait("orders", b"v")
+    async with running(versions={"Metadata": (0, highest)}, partitions=1) as (cluster, producer):
+        with pytest.raises(UsageError, match="names no topic"):
+            await producer.send(name, b"v")
+        with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION"):
+            await producer.send(name[:-1] if len(name) > 100 else "ü", b"v")
+        await producer.send_and_wait("orders", b"v")
 
 
 @jumping

@@ -15,7 +15,6 @@ from whole import encode_at_once, running
 from aioproducer.engine.sender import record_formats
 from aioproducer.errors import BrokerError, DeliveryError, Persisted
 from aioproducer.model import Compression
-from aioproducer.testing import FakeCluster
 
 pytestmark = pytest.mark.asyncio
 
@@ -67,23 +66,24 @@ async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str)
 @pytest.mark.parametrize("at_once", [0, 1_000_000], ids=["thread", "loop"])
 async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_once: int) -> None:
     """Kafka 2.0 takes no zstd: each record fails for certain. A send that waits for memory gets it, and its record fails, too."""
-    async with FakeCluster(memory=True, versions={"Produce": (3, 6)}) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        async with running(cluster, compression_type="zstd", buffer_memory=6_000, batch_size=2_000) as (_, producer):
-            encode_at_once(producer, at_once)
+    async with running(versions={"Produce": (3, 6)}, partitions=3, compression_type="zstd", buffer_memory=6_000, batch_size=2_000) as (
+        cluster,
+        producer,
+    ):
+        encode_at_once(producer, at_once)
 
-            async def fail(number: int) -> DeliveryError | None:
-                delivery = await producer.send("orders", bytes(1_000), partition=number % 3)
-                await asyncio.wait([delivery])  # type: ignore[type-var]
-                return delivery.exception()
+        async def fail(number: int) -> DeliveryError | None:
+            delivery = await producer.send("orders", bytes(1_000), partition=number % 3)
+            await asyncio.wait([delivery])  # type: ignore[type-var]
+            return delivery.exception()
 
-            async with asyncio.timeout(20):
-                errors = await asyncio.gather(*(fail(number) for number in range(20)))
-            for error in errors:
-                assert error is not None
-                assert error.persisted is Persisted.NO
-                assert isinstance(error.__cause__, BrokerError)
-                assert error.__cause__.name == "UNSUPPORTED_COMPRESSION_TYPE"
+        async with asyncio.timeout(20):
+            errors = await asyncio.gather(*(fail(number) for number in range(20)))
+        for error in errors:
+            assert error is not None
+            assert error.persisted is Persisted.NO
+            assert isinstance(error.__cause__, BrokerError)
+            assert error.__cause__.name == "UNSUPPORTED_COMPRESSION_TYPE"
 
 
 async def test_records_that_expire_while_they_are_compressed_give_their_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:

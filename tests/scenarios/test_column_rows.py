@@ -14,7 +14,6 @@ from whole import jumping, running, turns
 
 from aioproducer import Deliveries, build_info
 from aioproducer.errors import MetadataTimeout, RecordTooLarge, UsageError
-from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from aioproducer.model import ProducerRecord
@@ -84,27 +83,25 @@ async def test_each_row_has_its_headers_and_its_partition(way: str) -> None:
     rows = [chance.choice(SEVERAL) for _ in range(count)]
     numbers = [chance.choice((None, 0, 1)) for _ in range(count)]
     keys = [chance.choice((None, b"k%d" % chance.randrange(9))) for _ in range(count)]
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=partitions)
-        async with running(cluster, **options) as (_, producer):
-            homes = {key: (await producer.send_and_wait("orders", b"home", key)).partition for key in set(keys) if key}
-            columns = {
-                "headers": pa.chunked_array([lists([SEVERAL[4], *rows[:170]]).slice(1), lists(rows[170:])]),
-                "partitions": pa.chunked_array([pa.array([7, *numbers[:90]]).slice(1), pa.array(numbers[90:])]),
-            }
-            deliveries = await producer.send_columns("orders", values=numbered(count), keys=pa.array(keys, pa.binary()), **columns)
-            told = await deliveries
-            assert await logged(cluster, deliveries, partitions) == numbered(count).to_pylist()
-            for metadata, number, key in zip(told, numbers, keys, strict=True):
-                assert metadata.partition == (
-                    number if number is not None else homes.get(key, metadata.partition) if key else metadata.partition
-                )
-                assert (metadata.serialized_value_size, metadata.serialized_key_size) == (5, -1 if key is None else len(key))
-            for metadata, row in zip(told, rows, strict=True):
-                assert cluster.records("orders", metadata.partition)[metadata.offset].headers == as_sent(row)
-            for partition in range(partitions):
-                sent = [record.value for record in cluster.records("orders", partition) if record.value != b"home"]
-                assert sent == sorted(filter(None, sent))
+    async with running(partitions=partitions, **options) as (cluster, producer):
+        homes = {key: (await producer.send_and_wait("orders", b"home", key)).partition for key in set(keys) if key}
+        columns = {
+            "headers": pa.chunked_array([lists([SEVERAL[4], *rows[:170]]).slice(1), lists(rows[170:])]),
+            "partitions": pa.chunked_array([pa.array([7, *numbers[:90]]).slice(1), pa.array(numbers[90:])]),
+        }
+        deliveries = await producer.send_columns("orders", values=numbered(count), keys=pa.array(keys, pa.binary()), **columns)
+        told = await deliveries
+        assert await logged(cluster, deliveries, partitions) == numbered(count).to_pylist()
+        for metadata, number, key in zip(told, numbers, keys, strict=True):
+            assert metadata.partition == (
+                number if number is not None else homes.get(key, metadata.partition) if key else metadata.partition
+            )
+            assert (metadata.serialized_value_size, metadata.serialized_key_size) == (5, -1 if key is None else len(key))
+        for metadata, row in zip(told, rows, strict=True):
+            assert cluster.records("orders", metadata.partition)[metadata.offset].headers == as_sent(row)
+        for partition in range(partitions):
+            sent = [record.value for record in cluster.records("orders", partition) if record.value != b"home"]
+            assert sent == sorted(filter(None, sent))
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
@@ -159,14 +156,6 @@ async def test_headers_count_in_memory() -> None:
     # Plain Python hands the rows to send_many, and the bound is that of send_many: the overhead of a batch is counted only once the
     # record is in it. So send_many was 317 bytes over here before columns went its way, too.
     assert (-1_000 if build_info().columns_reason else 0) <= min(least) < 40_000
-
-
-@jumping
-async def test_a_partition_and_partitions_exclude_each_other() -> None:
-    async with running() as (cluster, producer):
-        with pytest.raises(UsageError, match="partition=1 for 'orders' is the partition of all rows, and partitions are a column"):
-            await producer.send_columns("orders", values=numbered(1), partition=1, partitions=pa.array([1]))
-        assert cluster.values("orders") == []
 
 
 @jumping

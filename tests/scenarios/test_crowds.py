@@ -10,8 +10,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from builds import on_both, producer_on
-from whole import jumping, running
+from builds import on_both
+from whole import jumping, running, running_on
 
 from aioproducer.errors import WouldBlock
 from aioproducer.testing import FakeCluster
@@ -52,33 +52,29 @@ async def test_a_crowd_that_waited_for_its_topic_does_not_stand_in_line_ever_aft
 
     Else tasks back from a round trip would wait behind those that had not sent yet, again and again, at ten times the cost.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with producer_on(build)(**cluster.client_options) as producer:
-            waited: list[int] = []
-            await crowd(producer, tasks, waited)
-        assert max(waited[5 * tasks :]) == 0
-        assert_in_order(cluster, tasks)
+    async with running_on(build, partitions=6) as (cluster, producer):
+        waited: list[int] = []
+        await crowd(producer, tasks, waited)
+    assert max(waited[5 * tasks :]) == 0
+    assert_in_order(cluster, tasks)
 
 
 @on_both
 @jumping
 async def test_a_crowd_that_waited_for_memory_does_not_stand_in_line_ever_after(build: Any) -> None:
     """A broker that stalls for a while makes memory short for all tasks. When there is enough memory again, no send waits."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with producer_on(build)(**cluster.client_options, buffer_memory=1_000_000) as producer:
-            await producer.send_and_wait("orders", b"first")
-            await asyncio.gather(*[await producer.send("orders", b"." * 900, partition=number) for number in range(6)])
-            waited: list[int] = []
-            cluster.brokers[1].latency = 0.5
-            filling = asyncio.gather(*(producer.send("orders", b"." * 900, partition=number % 6) for number in range(1200)))
-            await asyncio.sleep(0.1)
-            assert producer.health().waiting > 0
-            cluster.brokers[1].latency = 0.0
-            await crowd(producer, 2000, waited)
-            await asyncio.gather(*await filling)
-        assert max(waited[10_000:]) == 0
+    async with running_on(build, partitions=6, buffer_memory=1_000_000) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first")
+        await asyncio.gather(*[await producer.send("orders", b"." * 900, partition=number) for number in range(6)])
+        waited: list[int] = []
+        cluster.brokers[1].latency = 0.5
+        filling = asyncio.gather(*(producer.send("orders", b"." * 900, partition=number % 6) for number in range(1200)))
+        await asyncio.sleep(0.1)
+        assert producer.health().waiting > 0
+        cluster.brokers[1].latency = 0.0
+        await crowd(producer, 2000, waited)
+        await asyncio.gather(*await filling)
+    assert max(waited[10_000:]) == 0
 
 
 @jumping

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from builds import on_both, producer_on
+from builds import on_both
 from debug_mode import environment_without_debug_mode
-from whole import JumpingLoop, assert_nothing_left, jumping, now, running, turns
+from whole import JumpingLoop, assert_nothing_left, jumping, now, running, running_on, turns
 
 from aioproducer import Producer, Record
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.pending_sends import PendingSends
+from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.errors import (
@@ -78,29 +78,27 @@ async def test_a_tight_loop_of_send_nowait_is_asked_to_let_the_loop_go_on(build:
 
     Few of its records take the slow path.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with producer_on(build)(**cluster.client_options) as producer:
-            await producer.partitions_for("orders")
-            slow, now = 0, producer._fast_path.now
+    async with running_on(build, partitions=2) as (cluster, producer):
+        await producer.partitions_for("orders")
+        slow, now = 0, producer._fast_path.now
 
-            def noted(*record: Any) -> Any:
-                nonlocal slow
-                slow += 1
-                return now(*record)
+        def noted(*record: Any) -> Any:
+            nonlocal slow
+            slow += 1
+            return now(*record)
 
-            producer._fast_path.now = noted
-            sent = 0
-            with pytest.raises(WouldBlock, match="the next turn of the loop"):
-                for _ in range(10_000):
-                    producer.send_nowait("orders", b"v" * 10)
-                    sent += 1
-            assert 2000 < sent < 5000
-            assert slow < 20
-            await asyncio.sleep(0)
-            producer.send_nowait("orders", b"v")
-            await producer.flush()
-        assert len(cluster.values("orders")) == sent + 1
+        producer._fast_path.now = noted
+        sent = 0
+        with pytest.raises(WouldBlock, match="the next turn of the loop"):
+            for _ in range(10_000):
+                producer.send_nowait("orders", b"v" * 10)
+                sent += 1
+        assert 2000 < sent < 5000
+        assert slow < 20
+        await asyncio.sleep(0)
+        producer.send_nowait("orders", b"v")
+        await producer.flush()
+    assert len(cluster.values("orders")) == sent + 1
 
 
 # partitions_for
@@ -211,6 +209,7 @@ BUGS: dict[str, tuple[type, str]] = {
     "answer": (BatchCompletion, "end_attempt"),
     "node": (Sender, "drain"),
     "deadline": (PendingSends, "overdue"),
+    "metadata": (MetadataUpdater, "_take"),
 }
 
 
@@ -256,7 +255,9 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(
             assert ZeroDivisionError in causes or isinstance(raised.value, ProducerClosed)
         assert "failed" in repr(producer)
         assert asyncio.all_tasks() - before == set()
+        began = now()
         await producer.stop()
+        assert now() == began
         assert "The producer failed: ZeroDivisionError" in caplog.text
         cluster.faults.clear()
 
@@ -269,10 +270,7 @@ from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 
 async def main():
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        producer = Producer(**cluster.client_options)
-        await producer.start()
+    async with running(partitions=1) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
 
 asyncio.run(main())
@@ -463,32 +461,6 @@ async def test_user_code_that_fails_fails_its_record_alone(options: dict[str, An
         for send in sends:
             await (await send)
         assert len(cluster.values("orders")) == 41
-
-
-@jumping
-async def test_a_callback_that_raises_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """The callbacks run in the order of the records, with the result set before.
-
-    The loop's exception handler gets what one of them raises.
-    """
-    reported: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
-    seen: list[int] = []
-    async with running() as (_, producer):
-
-        def look(delivery: Any) -> None:
-            seen.append(delivery.result().offset)
-            if len(seen) == 2:
-                raise ZeroDivisionError
-
-        deliveries = [await producer.send("orders", b"v", partition=0) for _ in range(5)]
-        for delivery in reversed(deliveries):
-            delivery.add_done_callback(look)
-        await producer.flush()
-        await turns(2)
-    assert seen == [0, 1, 2, 3, 4]
-    assert [type(error) for error in reported] == [ZeroDivisionError]
-    assert logging.ERROR not in [record.levelno for record in caplog.records]
 
 
 @pytest.mark.parametrize("name", ["on_delivery_error", "on_failed"])

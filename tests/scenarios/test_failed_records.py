@@ -159,10 +159,7 @@ async def test_a_stop_hands_out_what_it_fails(how: str, caplog: pytest.LogCaptur
 async def test_an_open_batch_is_handed_out_with_its_records() -> None:
     """Its records and their number are known when it closes. It was handed out before that, without any, and metrics counted none."""
     failed = Failed()
-    async with FakeCluster(memory=True, transaction_version=1) as cluster:
-        cluster.create_topic("orders", partitions=1)
-        producer = Producer(**cluster.client_options, on_failed=failed, transactional_id="tx")
-        await producer.start()
+    async with running(transaction_version=1, partitions=1, on_failed=failed, transactional_id="tx") as (cluster, producer):
         await producer.begin_transaction()
         hang = cluster.hang("AddPartitionsToTxn")
         for value in (b"1", b"2", b"3"):
@@ -186,10 +183,7 @@ async def test_a_stop_is_bounded_by_time(caplog: pytest.LogCaptureFixture) -> No
         loop.advance(2)
         failed(error, records)
 
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=8)
-        producer = Producer(**cluster.client_options, on_failed=slow, close_timeout_ms=1_000)
-        await producer.start()
+    async with running(partitions=8, on_failed=slow, close_timeout_ms=1_000) as (cluster, producer):
         hang = cluster.hang("Produce")
         for number in range(8):
             await producer.send("orders", b"%d" % number, partition=number)

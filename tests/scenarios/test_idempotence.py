@@ -129,18 +129,16 @@ def script(cluster: FakeCluster, trouble: str) -> None:
 async def play(troubles: Sequence[str], batch_size: int) -> tuple[list[int], list[Any]]:
     """Send 120 records. Returns the numbers of those in the log, and the outcomes of all."""
     trouble = list(troubles)
-    async with FakeCluster(brokers=2, memory=True, verify_records=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, batch_size=batch_size, request_timeout_ms=2000, **ON) as (_, producer):
-            deliveries = []
-            for number in range(120):
-                deliveries.append(await producer.send("orders", numbered(number), partition=0))
-                if number % 8 == 7 and trouble:
-                    script(cluster, trouble.pop())
-                    await asyncio.sleep(0.01)
-            outcomes = await ends(deliveries)
-            cluster.faults.clear()
-        return logged(cluster), outcomes
+    async with running(brokers=2, verify_records=True, batch_size=batch_size, request_timeout_ms=2000, **ON) as (cluster, producer):
+        deliveries = []
+        for number in range(120):
+            deliveries.append(await producer.send("orders", numbered(number), partition=0))
+            if number % 8 == 7 and trouble:
+                script(cluster, trouble.pop())
+                await asyncio.sleep(0.01)
+        outcomes = await ends(deliveries)
+        cluster.faults.clear()
+    return logged(cluster), outcomes
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -524,14 +522,3 @@ async def test_records_fail_while_there_may_be_no_id_and_go_when_there_may() -> 
         assert all(isinstance(outcomes[number].__cause__, BrokerError) for number in failed)
         assert outcomes[0].persisted is Persisted.NO
         assert logged(cluster) == list(range(len(failed), 6))
-
-
-@jumping
-async def test_a_topic_made_anew_begins_anew() -> None:
-    """Row 37: the producer does not use the sequence numbers of the old log for the new one."""
-    async with running(**ONE_EACH) as (cluster, producer):
-        await asyncio.gather(*await send_all(producer, 5))
-        cluster.delete_topic("orders")
-        cluster.create_topic("orders", partitions=2)
-        await asyncio.gather(*await send_all(producer, 5, 5))
-        assert logged(cluster) == list(range(5, 10))

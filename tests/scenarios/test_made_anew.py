@@ -141,17 +141,15 @@ async def test_records_of_a_partition_that_comes_back_go_there() -> None:
 @jumping
 async def test_an_answer_on_its_way_while_the_topic_is_made_anew_still_counts() -> None:
     """The response names the topic by the id in the request, so it completes the batch (SEN-06, KAFKA-19397)."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster, **OFTEN) as (_, producer):
-            await producer.send_and_wait("orders", b"0")
-            hang = cluster.hang("Produce", when="after")
-            delivery = await producer.send("orders", b"1")
-            await hang.reached()
-            make_anew(cluster, 1)
-            before = len(cluster.requests("Metadata"))
-            await asyncio.sleep(1)
-            assert len(cluster.requests("Metadata")) > before, "the producer knows of the new topic"
-            hang.release()
-            assert (await delivery).offset == 1
-            assert len(cluster.requests("Produce")) == 2
+    async with running(partitions=1, **OFTEN) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0")
+        hang = cluster.hang("Produce", when="after")
+        delivery = await producer.send("orders", b"1")
+        await hang.reached()
+        make_anew(cluster, 1)
+        before = len(cluster.requests("Metadata"))
+        await asyncio.sleep(1)
+        assert len(cluster.requests("Metadata")) > before, "the producer knows of the new topic"
+        hang.release()
+        assert (await delivery).offset == 1
+        assert len(cluster.requests("Produce")) == 2

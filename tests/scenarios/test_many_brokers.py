@@ -88,11 +88,7 @@ def test_stop_with_2000_brokers_keeps_a_heartbeat(monkeypatch: pytest.MonkeyPatc
 @jumping
 async def test_a_stop_that_is_cancelled_closes_all_brokers_at_once() -> None:
     """Nothing waits for the rest of the brokers."""
-    async with FakeCluster(memory=True, brokers=100) as cluster:
-        cluster.create_topic("orders", partitions=100)
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options)
-        await producer.start()
+    async with running(brokers=100, partitions=100) as (cluster, producer):
         await asyncio.gather(*[await producer.send("orders", b"v", partition=partition) for partition in range(100)])
         stop = asyncio.create_task(producer.stop())
         nodes = producer._engine.parts.cluster.nodes  # type: ignore[union-attr]
@@ -104,29 +100,24 @@ async def test_a_stop_that_is_cancelled_closes_all_brokers_at_once() -> None:
             await stop
         assert not any(node.is_ready for node in nodes)
         await turns(3)
-        assert_nothing_left(producer, before)
         assert not any(broker.connections for broker in cluster.brokers.values())
 
 
 @jumping
 async def test_a_broker_that_is_not_used_has_no_task() -> None:
     """Only the connection over which the metadata came has one. A broker's task begins with its first record."""
-    async with FakeCluster(memory=True, brokers=1000) as cluster:
-        cluster.create_topic("orders", partitions=1000)
-        async with running(cluster, enable_idempotence=False) as (_, producer):
-            assert len(producer._engine.parts.cluster.nodes) == 1000  # type: ignore[union-attr]
-            await asyncio.sleep(10)
+    async with running(brokers=1000, partitions=1000, enable_idempotence=False) as (cluster, producer):
+        assert len(producer._engine.parts.cluster.nodes) == 1000  # type: ignore[union-attr]
+        await asyncio.sleep(10)
 
-            def of_brokers() -> list[str]:
-                names = [task.get_name() for task in asyncio.all_tasks()]
-                return [
-                    name for name in names if name.startswith("aioproducer node ") and not name.startswith("aioproducer node bootstrap")
-                ]
+        def of_brokers() -> list[str]:
+            names = [task.get_name() for task in asyncio.all_tasks()]
+            return [name for name in names if name.startswith("aioproducer node ") and not name.startswith("aioproducer node bootstrap")]
 
-            assert of_brokers() == []
-            await producer.send_and_wait("orders", b"v", partition=7)
-            leader = cluster.brokers[cluster.leader("orders", 7)]  # type: ignore[index]
-            assert [name for name in of_brokers() if "control" not in name] == [
-                f"aioproducer node {leader.node_id} {leader.host}:{leader.port}, produce"
-            ]
-            assert len(of_brokers()) <= 2, "and that of the broker that was asked for the topic's metadata"
+        assert of_brokers() == []
+        await producer.send_and_wait("orders", b"v", partition=7)
+        leader = cluster.brokers[cluster.leader("orders", 7)]  # type: ignore[index]
+        assert [name for name in of_brokers() if "control" not in name] == [
+            f"aioproducer node {leader.node_id} {leader.host}:{leader.port}, produce"
+        ]
+        assert len(of_brokers()) <= 2, "and that of the broker that was asked for the topic's metadata"

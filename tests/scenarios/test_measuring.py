@@ -249,29 +249,27 @@ async def test_before_and_after() -> None:
 @jumping
 async def test_health_follows_the_brokers() -> None:
     """The producer is ready while it can reach a broker, not ready while it can reach none, and ready again when they return."""
-    async with FakeCluster(memory=True, brokers=2) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, delivery_timeout_ms=600_000) as (_, producer):
-            await asyncio.gather(*[await producer.send("orders", b"x", partition=at) for at in range(2)])
-            health = producer.health()
-            assert health
-            assert (health.brokers_known, health.brokers_up, health.brokers_down, health.reasons) == (2, 2, 0, ())
-            await cluster.brokers[1].stop(silently=True)
-            kept = [await producer.send("orders", b"y", partition=at) for at in range(2)]
-            await asyncio.sleep(5)
-            assert (producer.health().is_ready, producer.health().brokers_down) == (True, 1)
-            await cluster.brokers[2].stop(silently=True)
-            kept += [await producer.send("orders", b"z", partition=at) for at in range(2)]
-            await asyncio.sleep(20)
-            health = producer.health()
-            assert not health
-            assert (health.brokers_down, health.brokers_up) == (2, 0)
-            assert "no broker of 2 can be reached" in health.reasons[0]
-            for broker in cluster.brokers.values():
-                await broker.start()
-            await asyncio.gather(*kept)
-            await asyncio.sleep(600)
-            assert producer.health()
+    async with running(brokers=2, delivery_timeout_ms=600_000) as (cluster, producer):
+        await asyncio.gather(*[await producer.send("orders", b"x", partition=at) for at in range(2)])
+        health = producer.health()
+        assert health
+        assert (health.brokers_known, health.brokers_up, health.brokers_down, health.reasons) == (2, 2, 0, ())
+        await cluster.brokers[1].stop(silently=True)
+        kept = [await producer.send("orders", b"y", partition=at) for at in range(2)]
+        await asyncio.sleep(5)
+        assert (producer.health().is_ready, producer.health().brokers_down) == (True, 1)
+        await cluster.brokers[2].stop(silently=True)
+        kept += [await producer.send("orders", b"z", partition=at) for at in range(2)]
+        await asyncio.sleep(20)
+        health = producer.health()
+        assert not health
+        assert (health.brokers_down, health.brokers_up) == (2, 0)
+        assert "no broker of 2 can be reached" in health.reasons[0]
+        for broker in cluster.brokers.values():
+            await broker.start()
+        await asyncio.gather(*kept)
+        await asyncio.sleep(600)
+        assert producer.health()
 
 
 @jumping

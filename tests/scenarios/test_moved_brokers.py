@@ -78,20 +78,18 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 @jumping
 async def test_after_a_restart_the_first_record_does_not_wait_for_the_old_address() -> None:
     """The connection ended while nothing was in flight. The leader has moved, and a dial to the old address takes ten seconds."""
-    async with FakeCluster(brokers=2, memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster) as (_, producer):
-            await producer.send_and_wait("orders", b"1")
-            cluster.move_leader("orders", 0, 2)
-            one, network = cluster.brokers[1], cluster.network
-            assert network is not None
-            await one.stop()
-            network.silence(*one.address)
-            await asyncio.sleep(60)
-            began = now()
-            await producer.send_and_wait("orders", b"2")
-            assert now() - began < 1
-            assert cluster.values("orders") == [b"1", b"2"]
+    async with running(brokers=2, partitions=1) as (cluster, producer):
+        await producer.send_and_wait("orders", b"1")
+        cluster.move_leader("orders", 0, 2)
+        one, network = cluster.brokers[1], cluster.network
+        assert network is not None
+        await one.stop()
+        network.silence(*one.address)
+        await asyncio.sleep(60)
+        began = now()
+        await producer.send_and_wait("orders", b"2")
+        assert now() - began < 1
+        assert cluster.values("orders") == [b"1", b"2"]
 
 
 @jumping
@@ -306,24 +304,22 @@ async def test_the_listeners_of_all_brokers_get_another_port() -> None:
 @jumping
 async def test_a_nat_forgets_all_idle_connections(caplog: pytest.LogCaptureFixture) -> None:
     """It drops their packets without a word. The brokers are well: a new topic is found, records arrive, within `max_block_ms`."""
-    async with FakeCluster(brokers=3, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        async with running(cluster, metadata_max_age_ms=3_600_000) as (_, producer):
-            for partition in range(3):
-                await producer.send_and_wait("orders", b"0", partition=partition)
-            for broker in cluster.brokers.values():
-                node: Any = producer._engine.parts.cluster.node(broker.node_id)  # type: ignore[union-attr]
-                await node.control.connected(1)
-            await asyncio.sleep(250)
-            for broker in cluster.brokers.values():
-                drop_packets(broker)
-            cluster.create_topic("new")
-            began = now()
-            await producer.send_and_wait("new", b"v")
-            assert now() - began < 45
-            began = now()
-            await asyncio.gather(*[await producer.send("orders", b"1", partition=partition) for partition in range(3)])
-            assert now() - began < 35
-            await turns(10)
-        assert [cluster.values("orders", partition) for partition in range(3)] == [[b"0", b"1"]] * 3
-        assert len(warnings(caplog)) < 10
+    async with running(brokers=3, partitions=3, metadata_max_age_ms=3_600_000) as (cluster, producer):
+        for partition in range(3):
+            await producer.send_and_wait("orders", b"0", partition=partition)
+        for broker in cluster.brokers.values():
+            node: Any = producer._engine.parts.cluster.node(broker.node_id)  # type: ignore[union-attr]
+            await node.control.connected(1)
+        await asyncio.sleep(250)
+        for broker in cluster.brokers.values():
+            drop_packets(broker)
+        cluster.create_topic("new")
+        began = now()
+        await producer.send_and_wait("new", b"v")
+        assert now() - began < 45
+        began = now()
+        await asyncio.gather(*[await producer.send("orders", b"1", partition=partition) for partition in range(3)])
+        assert now() - began < 35
+        await turns(10)
+    assert [cluster.values("orders", partition) for partition in range(3)] == [[b"0", b"1"]] * 3
+    assert len(warnings(caplog)) < 10

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from builds import on_both, producer_on
+from builds import on_both
+from whole import running_on
 
 from aioproducer import ConfigError, Producer, ProducerConfig, Record, UsageError
 from aioproducer.testing import FakeCluster
@@ -54,14 +55,12 @@ METHODS = ["send_and_wait", "send_nowait", "send_many", "send_columns", "from_th
 @pytest.mark.asyncio
 async def test_numbers_of_other_types_are_numbers(build: ModuleType, method: str, given: dict[str, Any]) -> None:
     """The record is in its partition and has the given time, rounded down to the millisecond."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        async with producer_on(build)(**cluster.client_options) as producer:
-            await producer.partitions_for("orders")
-            # the first record opens a batch, and the second may take the fast path
-            for _ in range(2):
-                await send_by(producer, method, given)
-        assert [(record.value, record.timestamp_ms) for record in cluster.records("orders", 1)] == [(b"v", MOMENT)] * 2
+    async with running_on(build, partitions=3) as (cluster, producer):
+        await producer.partitions_for("orders")
+        # the first record opens a batch, and the second may take the fast path
+        for _ in range(2):
+            await send_by(producer, method, given)
+    assert [(record.value, record.timestamp_ms) for record in cluster.records("orders", 1)] == [(b"v", MOMENT)] * 2
 
 
 @on_both
@@ -86,27 +85,23 @@ async def test_numbers_of_other_types_are_numbers(build: ModuleType, method: str
 @pytest.mark.asyncio
 async def test_what_is_no_number_is_refused(build: ModuleType, method: str, given: dict[str, Any], told: str) -> None:
     """The call raises and queues nothing, also on the fast path, where a batch is open for such records."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        async with producer_on(build)(**cluster.client_options, linger_ms=10_000, max_block_ms=500) as producer:
-            before = await producer.send("orders", b"before", partition=1, timestamp_ms=MOMENT)
-            with pytest.raises(UsageError, match=told):
-                await send_by(producer, method, given)
-            await producer.flush()
-            await before
-        assert [record.value for index in range(3) for record in cluster.records("orders", index)] == [b"before"]
+    async with running_on(build, partitions=3, linger_ms=10_000, max_block_ms=500) as (cluster, producer):
+        before = await producer.send("orders", b"before", partition=1, timestamp_ms=MOMENT)
+        with pytest.raises(UsageError, match=told):
+            await send_by(producer, method, given)
+        await producer.flush()
+        await before
+    assert [record.value for index in range(3) for record in cluster.records("orders", index)] == [b"before"]
 
 
 @on_both
 @pytest.mark.parametrize(("chosen", "partition"), [(np.int64(2), 2), (np.uint8(1), 1)], ids=repr)
 @pytest.mark.asyncio
 async def test_what_a_partitioner_answers(build: ModuleType, chosen: Any, partition: int) -> None:
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        async with producer_on(build)(**cluster.client_options, partitioner=lambda _key, _count: chosen) as producer:
-            metadata = await producer.send_and_wait("orders", b"v")
-        assert type(metadata.partition) is int
-        assert len(cluster.records("orders", partition)) == 1
+    async with running_on(build, partitions=3, partitioner=lambda _key, _count: chosen) as (cluster, producer):
+        metadata = await producer.send_and_wait("orders", b"v")
+    assert type(metadata.partition) is int
+    assert len(cluster.records("orders", partition)) == 1
 
 
 @pytest.mark.parametrize(("chosen", "told"), [(np.int64(3), "3"), (np.True_, "bool"), (True, "True"), (np.float64(1), "float64")], ids=repr)
@@ -138,7 +133,7 @@ def test_options_that_are_not_whole() -> None:
     for whole in (np.float64(5.5), Decimal("5.5"), 5.5, "5.5"):
         with pytest.raises(ConfigError, match=r"retries=.*: it is a whole number"):
             ProducerConfig(retries=whole)
-    with pytest.raises(ConfigError, match="it is a whole number, of 1024"):
+    with pytest.raises(ConfigError, match=r"queue\.buffering\.max\.kbytes=.*: it is a whole number"):
         ProducerConfig.from_mapping({"queue.buffering.max.kbytes": 1.5})
 
 
@@ -148,7 +143,7 @@ def test_what_no_option_is(value: Any) -> None:
     for name in ("linger_ms", "retries", "batch_size"):
         with pytest.raises(ConfigError, match=f"{name}=.*: it is a (whole )?number"):
             ProducerConfig(**{name: value})
-    with pytest.raises(ConfigError, match="it is a whole number, of 1024"):
+    with pytest.raises(ConfigError, match=r"queue\.buffering\.max\.kbytes=.*: it is a whole number"):
         ProducerConfig.from_mapping({"queue.buffering.max.kbytes": value})
 
 

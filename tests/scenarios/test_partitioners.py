@@ -6,11 +6,9 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import pytest
-from whole import jumping, running, turns
+from whole import jumping, running
 
 from aioproducer import RoundRobinPartitioner
-from aioproducer.errors import UsageError
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -44,29 +42,6 @@ async def test_a_partitioner_sees_what_is_sent_and_who_is_there() -> None:
         await producer.send_and_wait("orders", "elsewhere", b"k", partition=0)
         assert seen == [("orders", b"k", b"v", 2, (0, 1))]
         assert [cluster.values("orders", partition) for partition in (0, 1)] == [[b"elsewhere"], [b"v"]]
-
-
-@jumping
-async def test_only_the_record_fails_whose_partitioner_does() -> None:
-    """The partitioner fails for one record, which may have waited for its topic. The others are sent, in order."""
-
-    def choose(key: bytes | None, _partitions: int) -> int:
-        if key == b"raise":
-            raise RuntimeError("what")
-        return 7 if key == b"nonsense" else 0
-
-    async with running(partitioner=choose) as (cluster, producer):
-        cluster.delay("Metadata", 0.1, times=1)
-        keys = (b"a", b"raise", b"b", b"nonsense", b"c")
-        waiting = [asyncio.create_task(producer.send("orders", key, key)) for key in keys]
-        await turns(3)
-        assert not any(task.done() for task in waiting)
-        done = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [isinstance(outcome, UsageError) for outcome in done] == [False, True, False, True, False]
-        with pytest.raises(UsageError, match="RuntimeError"):
-            await producer.send("orders", b"v", b"raise")
-        await producer.flush()
-        assert cluster.values("orders", 0) == [b"a", b"b", b"c"]
 
 
 @jumping

@@ -111,18 +111,16 @@ async def test_no_batch_is_cut_short_by_the_end_of_a_share() -> None:
     """KIP-794's own example: 12 KB in each linger of 500 ms, and batches of 16 KB. All are of 12 KB, two to a
     partition (PAR-03, PAR-04).
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=4)
-        async with running(cluster, batch_size=16_384, linger_ms=500) as (_, producer):
-            sent = []
-            for _ in range(240):
-                sent.append(await producer.send("orders", bytes(500)))
-                await asyncio.sleep(0.5 / 24)
-            partitions = [(await delivery).partition for delivery in sent]
-        counts = [batch.count for at in range(4) for batch in cluster.log("orders", at).batches()]
-        assert min(counts) >= 23
-        runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
-        assert {count // 23 for count in runs} == {2}
+    async with running(partitions=4, batch_size=16_384, linger_ms=500) as (cluster, producer):
+        sent = []
+        for _ in range(240):
+            sent.append(await producer.send("orders", bytes(500)))
+            await asyncio.sleep(0.5 / 24)
+        partitions = [(await delivery).partition for delivery in sent]
+    counts = [batch.count for at in range(4) for batch in cluster.log("orders", at).batches()]
+    assert min(counts) >= 23
+    runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
+    assert {count // 23 for count in runs} == {2}
 
 
 @jumping
@@ -134,11 +132,9 @@ async def test_send_many_and_parked_records_go_by_shares_too() -> None:
         async with running(cluster, **options) as (_, producer):
             await producer.send_many("orders", [bytes(100) for _ in range(12_000)])
         assert chi_square([size / 2048 for size in sizes(cluster)]) < AT_ODDS_1000[5]
-    async with FakeCluster(2, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        async with running(cluster, **options, buffer_memory=8000) as (_, producer):
-            await asyncio.gather(*[producer.send("orders", bytes(100)) for _ in range(6000)])
-        assert chi_square([size / 2048 for size in sizes(cluster)]) < AT_ODDS_1000[5]
+    async with running(brokers=2, partitions=6, **options, buffer_memory=8000) as (cluster, producer):
+        await asyncio.gather(*[producer.send("orders", bytes(100)) for _ in range(6000)])
+    assert chi_square([size / 2048 for size in sizes(cluster)]) < AT_ODDS_1000[5]
 
 
 @jumping
@@ -229,20 +225,18 @@ async def test_a_trickle_leaves_a_late_broker_too(trouble: str, linger_ms: Any) 
     """A record each 10 ms would fill the open batch for minutes. The records avoid the broker, which does not
     respond or is gone unnoticed.
     """
-    async with FakeCluster(2, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, partitioner_availability_timeout_ms=200, linger_ms=linger_ms) as (_, producer):
-            stuck = (await producer.send_and_wait("orders", b"v")).partition
-            broker = cluster.brokers[1 + stuck]
-            broker.pause() if trouble == "silent" else await broker.stop(silently=True)
-            sent = []
-            for _ in range(400):
-                sent.append(await producer.send("orders", b"v"))
-                await asyncio.sleep(0.01)
-            broker.resume() if trouble == "silent" else await broker.start()
-            partitions = [(await delivery).partition for delivery in sent]
-            assert set(partitions[:15]) == {stuck}
-            assert stuck not in partitions[60 + (linger_ms if linger_ms != "auto" else 0) :]
+    async with running(brokers=2, partitioner_availability_timeout_ms=200, linger_ms=linger_ms) as (cluster, producer):
+        stuck = (await producer.send_and_wait("orders", b"v")).partition
+        broker = cluster.brokers[1 + stuck]
+        broker.pause() if trouble == "silent" else await broker.stop(silently=True)
+        sent = []
+        for _ in range(400):
+            sent.append(await producer.send("orders", b"v"))
+            await asyncio.sleep(0.01)
+        broker.resume() if trouble == "silent" else await broker.start()
+        partitions = [(await delivery).partition for delivery in sent]
+        assert set(partitions[:15]) == {stuck}
+        assert stuck not in partitions[60 + (linger_ms if linger_ms != "auto" else 0) :]
 
 
 @jumping
@@ -314,17 +308,15 @@ async def test_racks_matter_only_where_both_options_say_so(options: dict[str, An
 @jumping
 async def test_what_is_avoided_gets_no_record_without_a_key() -> None:
     """Records without a key avoid the partition until it is usable again. Records with that partition still go there (PAR-11)."""
-    async with FakeCluster(2, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, batch_size=300) as (_, producer):
-            await producer.send_and_wait("orders", b"v")
-            availability(producer).avoid(queue(producer, 0))
-            sent = await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(50)])
-            assert {metadata.partition for metadata in sent} == {1}
-            assert {(await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)} == {1}
-            assert (await producer.send_and_wait("orders", b"v", partition=0)).partition == 0
-            availability(producer).welcome(queue(producer, 0))
-            assert {(await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)} == {0, 1}
+    async with running(brokers=2, batch_size=300) as (cluster, producer):
+        await producer.send_and_wait("orders", b"v")
+        availability(producer).avoid(queue(producer, 0))
+        sent = await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(50)])
+        assert {metadata.partition for metadata in sent} == {1}
+        assert {(await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)} == {1}
+        assert (await producer.send_and_wait("orders", b"v", partition=0)).partition == 0
+        availability(producer).welcome(queue(producer, 0))
+        assert {(await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)} == {0, 1}
 
 
 @jumping

@@ -45,7 +45,6 @@ async def resolving(cluster: FakeCluster, **options: Any) -> AsyncIterator[Trans
 async def with_topic(version: int, brokers: int = 1) -> AsyncIterator[FakeCluster]:
     """Give a cluster with the topic orders, and assert afterwards that clients kept to the protocol."""
     async with cluster_of(version, brokers) as cluster:
-        cluster.create_topic("orders", partitions=2)
         yield cluster
         assert cluster.violations == []
         cluster.assert_all_fired()
@@ -200,20 +199,6 @@ async def test_what_it_takes_no_more(version: int) -> None:
 
 @VERSIONS
 @jumping
-async def test_an_empty_one_is_refused(version: int) -> None:
-    """Kafka would refuse its end: nothing was begun. The transaction stays open, and takes records."""
-    async with transactional(version) as (cluster, producer):
-        await producer.begin_transaction()
-        with pytest.raises(TransactionMisuse, match="no record or offset was sent in this transaction"):
-            await producer.prepare_transaction()
-        await producer.send("orders", b"1", partition=0)
-        await producer.prepare_transaction()
-        await producer.commit_transaction()
-        assert committed(cluster) == [b"1"]
-
-
-@VERSIONS
-@jumping
 async def test_a_failed_record_is_not_prepared(version: int) -> None:
     """The call raises as a commit would, and the abort succeeds."""
     async with transactional(version) as (cluster, producer):
@@ -289,26 +274,6 @@ async def test_an_abort_meanwhile() -> None:
 
 @VERSIONS
 @jumping
-async def test_a_resolver_ends_what_a_producer_left(version: int) -> None:
-    """Commit and abort after the producer is gone. Said again, both are done; the other one is refused."""
-    async with with_topic(version) as cluster:
-        kept, dropped = await prepared_by(cluster, "kept", b"kept"), await prepared_by(cluster, "dropped", b"dropped")
-        assert committed(cluster) == []
-        async with resolving(cluster) as resolver:
-            assert await resolver.committed_offset("kept", "orders", stable=False) is None
-            await resolver.commit(kept)
-            await resolver.commit(kept)
-            assert await refusal(resolver.abort(kept)) == "INVALID_TXN_STATE"
-            await resolver.abort(dropped)
-            await resolver.abort(dropped)
-            assert await refusal(resolver.commit(dropped)) == "INVALID_TXN_STATE"
-            assert await resolver.committed_offset("kept", "orders") == Position(7, "c")
-            assert await resolver.committed_offset("dropped", "orders") is None
-        assert committed(cluster) == [b"kept"]
-
-
-@VERSIONS
-@jumping
 async def test_while_the_producer_lives(version: int) -> None:
     """The resolver's commit is the producer's: it may say the same again, and is not fenced."""
     async with transactional(version) as (cluster, producer), resolving(cluster) as resolver:
@@ -323,22 +288,6 @@ async def test_while_the_producer_lives(version: int) -> None:
 
 @VERSIONS
 @jumping
-async def test_a_newer_producer_aborts_it(version: int) -> None:
-    """The next producer with the transactional id fences what the first one left, and the refusal is no answer about its fate."""
-    async with with_topic(version) as cluster, resolving(cluster) as resolver:
-        lost = await prepared_by(cluster, value=b"lost")
-        won = await prepared_by(cluster, value=b"won")
-        assert await refusal(resolver.commit(lost)) == "PRODUCER_FENCED"
-        await resolver.commit(won)
-        later = await prepared_by(cluster, value=b"later")
-        assert await refusal(resolver.commit(won)) == "PRODUCER_FENCED"
-        await resolver.abort(later)
-        assert committed(cluster) == [b"won"]
-        assert [request.api for request in cluster.requests()].count("EndTxn") == 4
-
-
-@VERSIONS
-@jumping
 async def test_the_first_producer_is_fenced(version: int) -> None:
     """What it prepared is gone with the second one's start."""
     async with transactional(version) as (cluster, producer):
@@ -349,19 +298,3 @@ async def test_the_first_producer_is_fenced(version: int) -> None:
         with pytest.raises(ProducerFenced):
             await producer.commit_transaction()
         assert committed(cluster) == []
-
-
-@VERSIONS
-@jumping
-async def test_an_unstable_offset_is_waited_for(version: int) -> None:
-    """A stable read waits for the transaction that holds the offset; the other one shows what was committed before."""
-    async with with_topic(version) as cluster, resolving(cluster, max_block_ms=5_000) as resolver:
-        prepared = await prepared_by(cluster)
-        assert await resolver.committed_offset("tx", "orders", stable=False) is None
-        with pytest.raises(TransactionTimeout, match=r"committed_offset\(\) of 'tx' did not end within max_block_ms=5000: UNSTABLE"):
-            await resolver.committed_offset("tx", "orders")
-        reading = asyncio.create_task(resolver.committed_offset("tx", "orders"))
-        await turns(50)
-        assert not reading.done()
-        await resolver.commit(prepared)
-        assert await reading == Position(7, "c")

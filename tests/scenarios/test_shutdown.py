@@ -7,7 +7,6 @@ import contextvars
 import gc
 import logging
 import sys
-import threading
 import warnings
 from typing import Any
 
@@ -15,23 +14,17 @@ import pytest
 from whole import JumpingLoop, assert_nothing_left, jumping, now, open_streams, running, turns
 
 from aioproducer import Producer
-from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
-from aioproducer.errors import BootstrapFailed, DeliveryError, Persisted, ProducerClosed
+from aioproducer.errors import DeliveryError, Persisted, ProducerClosed
 from aioproducer.testing import FakeCluster
 
 
 @jumping
 async def test_stop_sends_what_is_queued_and_leaves_nothing() -> None:
     """`stop` sends the queued records and leaves no task, connection or timer. All memory is free."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options, linger_ms=60_000)
-        await producer.start()
+    async with running(linger_ms=60_000) as (cluster, producer):
         deliveries = [await producer.send("orders", b"%d" % number) for number in range(10)]
         await producer.stop()
         assert [delivery.result().topic for delivery in deliveries] == ["orders"] * 10
-        assert_nothing_left(producer, before)
         await turns(3)
         assert open_streams(cluster) == 0
         loop: Any = asyncio.get_running_loop()
@@ -75,11 +68,7 @@ async def test_stop_is_bounded_when_a_broker_hangs(pause: str) -> None:
 @jumping
 async def test_stop_twice_and_at_once_is_one_stop() -> None:
     """Both calls of `stop` wait until everything has ended."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options)
-        await producer.start()
+    async with running(partitions=1) as (cluster, producer):
         cluster.delay("Produce", 0.5)
         await producer.send("orders", b"v")
         first = asyncio.create_task(producer.stop())
@@ -89,17 +78,12 @@ async def test_stop_twice_and_at_once_is_one_stop() -> None:
         assert first.done()
         await producer.stop()
         assert cluster.values("orders") == [b"v"]
-        assert_nothing_left(producer, before)
 
 
 @jumping
 async def test_a_cancelled_stop_ends_everything_all_the_same() -> None:
     """When `stop` is cancelled, the remaining records fail at once, and no task stays."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options)
-        await producer.start()
+    async with running(partitions=1) as (cluster, producer):
         cluster.hang("Produce")
         delivery = await producer.send("orders", b"v")
         stop = asyncio.create_task(producer.stop())
@@ -109,7 +93,6 @@ async def test_a_cancelled_stop_ends_everything_all_the_same() -> None:
             await stop
         await turns(5)
         assert isinstance(delivery.exception(), DeliveryError)
-        assert_nothing_left(producer, before)
 
 
 @jumping
@@ -162,66 +145,10 @@ async def test_senders_that_wait_for_memory_are_served_while_stop_flushes() -> N
 
 
 @jumping
-async def test_a_producer_that_is_not_running_takes_nothing() -> None:
-    """The producer refuses records before the start and after the stop, and refuses a second start."""
+async def test_leaving_the_block_by_a_cancellation_flushes_and_keeps_it() -> None:
+    """The end of the block flushes, and the task is cancelled. With any other exception: the contract suite."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        producer = Producer(**cluster.client_options)
-        for call in (producer.send("orders", b"v"), producer.flush(), producer.send_and_wait("orders", b"v")):
-            with pytest.raises(ProducerClosed, match="not started"):
-                await call
-        await producer.stop()
-        await producer.start()
-        with pytest.raises(ProducerClosed, match="once"):
-            await producer.start()
-        await producer.send_and_wait("orders", b"v")
-        await producer.stop()
-        for call in (producer.send("orders", b"v"), producer.flush(), producer.start()):
-            with pytest.raises(ProducerClosed, match="stopped"):
-                await call
-
-
-def test_another_loop_cannot_use_it() -> None:
-    """A call from another loop raises ProducerClosed at once, also in another thread. Its record would never be sent."""
-    first, second = JumpingLoop(), JumpingLoop()
-
-    async def start() -> tuple[FakeCluster, Producer[Any, Any]]:
-        cluster = await FakeCluster(memory=True).__aenter__()
-        cluster.create_topic("orders", partitions=2)
-        producer = Producer(**cluster.client_options)
-        await producer.start()
-        for key in (b"k", None):
-            await producer.send_and_wait("orders", b"v", key=key)
-        return cluster, producer
-
-    async def send(key: bytes | None) -> None:
-        with pytest.raises(ProducerClosed, match="another event loop"):
-            await producer.send("orders", b"v", key=key)
-
-    try:
-        cluster, producer = first.run_until_complete(start())
-        for key in (b"k", None):
-            second.run_until_complete(send(key))
-            elsewhere = threading.Thread(target=lambda key=key: asyncio.run(send(key)))
-            elsewhere.start()
-            elsewhere.join()
-        first.run_until_complete(producer.stop())
-        first.run_until_complete(cluster.__aexit__())
-        assert len(cluster.values("orders")) == 2
-    finally:
-        first.close()
-        second.close()
-
-
-@jumping
-async def test_leaving_the_block_by_an_exception_flushes_and_keeps_it() -> None:
-    """The end of the block flushes and raises the same exception, also a cancellation."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        with pytest.raises(ZeroDivisionError):
-            async with Producer(**cluster.client_options, linger_ms=1000) as producer:
-                await producer.send("orders", b"0")
-                raise ZeroDivisionError
 
         async def work() -> None:
             async with Producer(**cluster.client_options, linger_ms=1000) as producer:
@@ -233,45 +160,13 @@ async def test_leaving_the_block_by_an_exception_flushes_and_keeps_it() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert cluster.values("orders") == [b"0", b"1"]
-
-
-@jumping
-async def test_start_names_every_address_that_refused() -> None:
-    """`start` raises BootstrapFailed after max_block_ms and leaves nothing open."""
-    async with FakeCluster(brokers=3, memory=True) as cluster:
-        for broker in cluster.brokers.values():
-            await broker.stop()
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options, max_block_ms=1000)
-        began = now()
-        with pytest.raises(BootstrapFailed) as raised:
-            await producer.start()
-        assert now() - began == pytest.approx(1, abs=0.05)
-        for broker in cluster.brokers.values():
-            assert f"{broker.host}:{broker.port}: " in str(raised.value)
-        assert_nothing_left(producer, before)
-
-
-@jumping
-async def test_start_goes_on_past_an_address_that_refuses() -> None:
-    """One of three addresses accepts the connection, so `start` succeeds."""
-    async with FakeCluster(brokers=3, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        await cluster.brokers[1].stop()
-        await cluster.brokers[2].stop()
-        async with running(cluster) as (_, producer):
-            metadata = await producer.send_and_wait("orders", b"v", partition=2)
-        assert (metadata.partition, metadata.offset) == (2, 0)
+        assert cluster.values("orders") == [b"1"]
 
 
 @jumping
 async def test_a_flush_that_runs_when_the_producer_stops_returns() -> None:
     """The flush returns its summary when the producer stops. It neither raises nor hangs."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        producer = Producer(**cluster.client_options, close_timeout_ms=500)
-        await producer.start()
+    async with running(partitions=1, close_timeout_ms=500) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
         cluster.hang("Produce")
         delivery = await producer.send("orders", b"v")
@@ -323,47 +218,11 @@ async def test_a_cancelled_flush_lets_the_records_go_on() -> None:
         await delivery
 
 
-@jumping
-async def test_a_crash_in_the_producers_own_task_fails_everything_with_its_cause(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a crash, deliveries, waiting sends and later sends raise its cause. No call hangs, and `stop` is quick."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options)
-        await producer.start()
-        await producer.send_and_wait("orders", b"v")
-        cluster.hang("Produce")
-        delivery = await producer.send("orders", b"v")
-        waiting = asyncio.create_task(producer.send("nowhere", b"v"))
-        await turns(3)
-
-        def crash(*_: object) -> None:
-            raise ZeroDivisionError("a bug")
-
-        monkeypatch.setattr(MetadataUpdater, "_take", crash)
-        await asyncio.sleep(1)
-        for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush()):
-            with pytest.raises((DeliveryError, ProducerClosed), match="a bug"):
-                await call
-        assert "failed" in repr(producer)
-        began = now()
-        await producer.stop()
-        assert now() == began
-        assert_nothing_left(producer, before)
-        assert "The producer failed: ZeroDivisionError" in caplog.text
-
-
 @pytest.mark.parametrize("name", ["supervisor", "metadata", "compression", "node 1"])
 @jumping
 async def test_a_task_of_ours_that_is_cancelled_from_outside_is_a_failure(name: str) -> None:
     """Some frameworks cancel every task that they find. The producer fails when its own task is cancelled."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options)
-        await producer.start()
+    async with running(partitions=1) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
         if name == "node 1":  # a node has a task only while a connection is being made
             cluster.hang("ApiVersions")
@@ -376,7 +235,6 @@ async def test_a_task_of_ours_that_is_cancelled_from_outside_is_a_failure(name: 
         with pytest.raises(ProducerClosed, match="failed"):
             await producer.send("orders", b"v")
         await producer.stop()
-        assert_nothing_left(producer, before)
 
 
 @jumping

@@ -87,41 +87,25 @@ async def test_a_broker_that_comes_and_goes_is_a_warning_now_and_then(caplog: py
 @jumping
 async def test_an_outage_is_told_once_when_it_begins_and_ends(told: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The producer logs an outage once, not for each attempt. The events carry facts for handlers that write JSON."""
-    async with FakeCluster(memory=True, brokers=2) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, client_id="mine", delivery_timeout_ms=600_000) as (_, producer):
-            await asyncio.gather(*[await producer.send("orders", b"x", partition=at) for at in range(2)])
-            caplog.clear()
-            await cluster.brokers[2].stop(silently=True)
-            delivery = await producer.send("orders", b"y", partition=cluster_partition(cluster, 2))
-            await asyncio.sleep(30)
-            assert told().count("broker-unreachable") == 1
-            lost = next(record for record in caplog.records if record.event == "broker-lost")
-            assert lost.facts["node_id"] == 2
-            assert lost.facts["client_id"] == "mine"
-            assert lost.getMessage().startswith("mine: broker 2 at broker-2.memory:9092: the ")
-            caplog.clear()
-            await cluster.brokers[2].start()
-            await delivery
-            assert "broker-connected" in told()
+    async with running(brokers=2, client_id="mine", delivery_timeout_ms=600_000) as (cluster, producer):
+        await asyncio.gather(*[await producer.send("orders", b"x", partition=at) for at in range(2)])
+        caplog.clear()
+        await cluster.brokers[2].stop(silently=True)
+        delivery = await producer.send("orders", b"y", partition=cluster_partition(cluster, 2))
+        await asyncio.sleep(30)
+        assert told().count("broker-unreachable") == 1
+        lost = next(record for record in caplog.records if record.event == "broker-lost")
+        assert lost.facts["node_id"] == 2
+        assert lost.facts["client_id"] == "mine"
+        assert lost.getMessage().startswith("mine: broker 2 at broker-2.memory:9092: the ")
+        caplog.clear()
+        await cluster.brokers[2].start()
+        await delivery
+        assert "broker-connected" in told()
 
 
 def cluster_partition(cluster: FakeCluster, broker: int) -> int:
     return next(at for at in range(2) if cluster.leader("orders", at) == broker)
-
-
-@jumping
-async def test_a_crash_is_told(told: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The producer logs its crash once, with the cause."""
-    async with FakeCluster(memory=True) as cluster:
-        producer = Producer(**cluster.client_options)
-        await producer.start()
-        next(task for task in asyncio.all_tasks() if "metadata" in task.get_name()).cancel()
-        await turns(10)
-        assert told().count("producer-failed") == 1
-        assert not producer.health()
-        assert producer.health().reasons[0].startswith("the producer failed: ")
-        await producer.stop()
 
 
 def test_a_producer_whose_asyncio_run_has_ended(told: Any) -> None:
@@ -156,18 +140,16 @@ def test_a_producer_whose_asyncio_run_has_ended(told: Any) -> None:
 @jumping
 async def test_throttles_and_forgotten_clusters_are_told(told: Any) -> None:
     """The producer logs once that a broker throttles it. It also logs when it forgets all brokers."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster, metadata_recovery_rebootstrap_trigger_ms=3000, metadata_max_age_ms=1000) as (_, producer):
-            cluster.throttle("Produce", 2.0)
-            await producer.send_and_wait("orders", b"x")
-            assert told().count("broker-throttles") == 1
-            await asyncio.sleep(3)
-            await cluster.brokers[1].stop(silently=True)
-            await asyncio.sleep(20)
-            assert "cluster-forgotten" in told()
-            await cluster.brokers[1].start()
-            await producer.send_and_wait("orders", b"x")
+    async with running(partitions=1, metadata_recovery_rebootstrap_trigger_ms=3000, metadata_max_age_ms=1000) as (cluster, producer):
+        cluster.throttle("Produce", 2.0)
+        await producer.send_and_wait("orders", b"x")
+        assert told().count("broker-throttles") == 1
+        await asyncio.sleep(3)
+        await cluster.brokers[1].stop(silently=True)
+        await asyncio.sleep(20)
+        assert "cluster-forgotten" in told()
+        await cluster.brokers[1].start()
+        await producer.send_and_wait("orders", b"x")
 
 
 @jumping

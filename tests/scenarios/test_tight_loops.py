@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both, plain, producer_on
-from whole import jumping, running, turns
+from whole import jumping, running, running_on, turns
 
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append import loop_budget
@@ -89,28 +89,26 @@ async def test_each_gets_its_share(build: Any, options: dict[str, Any]) -> None:
 @jumping
 async def test_one_of_them_hears_of_its_cancellation(build: Any) -> None:
     """A cancelled task ends within four event-loop iterations, although the other task queues its record each time the loop waits."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options) as producer:
-            called: list[list[bytes]] = [[], []]
-            returned: list[list[bytes]] = [[], []]
+    async with running_on(build) as (cluster, producer):
+        called: list[list[bytes]] = [[], []]
+        returned: list[list[bytes]] = [[], []]
 
-            async def work(number: int) -> None:
-                while True:
-                    called[number].append(b"%d:%d" % (number, len(called[number])))
-                    await producer.send("orders", called[number][-1])
-                    returned[number].append(called[number][-1])
+        async def work(number: int) -> None:
+            while True:
+                called[number].append(b"%d:%d" % (number, len(called[number])))
+                await producer.send("orders", called[number][-1])
+                returned[number].append(called[number][-1])
 
-            tasks = [asyncio.create_task(work(number)) for number in range(2)]
-            await turns(20)
-            for task in tasks:
-                task.cancel()
-                await turns(4)
-                assert task.cancelled()
-        logged = cluster.values("orders")
-        assert len(logged) > 30
-        for number in range(2):
-            assert [value for value in logged if value is not None and value.startswith(b"%d" % number)] == returned[number]
+        tasks = [asyncio.create_task(work(number)) for number in range(2)]
+        await turns(20)
+        for task in tasks:
+            task.cancel()
+            await turns(4)
+            assert task.cancelled()
+    logged = cluster.values("orders")
+    assert len(logged) > 30
+    for number in range(2):
+        assert [value for value in logged if value is not None and value.startswith(b"%d" % number)] == returned[number]
 
 
 @pytest.mark.usefixtures("short_goes")
@@ -189,40 +187,36 @@ async def test_who_rests_when_the_producer_stops_is_served_or_told(after: int) -
 @jumping
 async def test_call_order_is_log_order(build: Any) -> None:
     """The log has the records in the order of the calls, although some tasks wait for the loop budget while others continue."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options) as producer:
-            called: list[bytes] = []
+    async with running_on(build) as (cluster, producer):
+        called: list[bytes] = []
 
-            async def work() -> None:
-                while len(called) < 5000:
-                    called.append(b"%d" % len(called))
-                    await producer.send("orders", called[-1])
+        async def work() -> None:
+            while len(called) < 5000:
+                called.append(b"%d" % len(called))
+                await producer.send("orders", called[-1])
 
-            await asyncio.gather(*(work() for _ in range(3)))
-        assert cluster.values("orders") == called
+        await asyncio.gather(*(work() for _ in range(3)))
+    assert cluster.values("orders") == called
 
 
 @pytest.mark.usefixtures("short_goes")
 @jumping
 async def test_who_rests_when_the_producer_fails_is_told() -> None:
     """A send that waits when the producer fails raises ProducerClosed. Its record is not queued after the end."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(plain)(**cluster.client_options) as producer:
-            sent = []
+    async with running_on(plain) as (cluster, producer):
+        sent = []
 
-            async def work() -> None:
-                while True:
-                    sent.append(await producer.send("orders", VALUE))
+        async def work() -> None:
+            while True:
+                sent.append(await producer.send("orders", VALUE))
 
-            task = asyncio.create_task(work())
-            while not producer._engine.parts.admission._waiters.has_unplaced:
-                await turns(1)
-            producer._engine.fail(RuntimeError("a bug"))
-            with pytest.raises(ProducerClosed, match="a bug"):
-                await asyncio.wait_for(task, 1)
-            assert all(delivery.done() for delivery in sent)
+        task = asyncio.create_task(work())
+        while not producer._engine.parts.admission._waiters.has_unplaced:
+            await turns(1)
+        producer._engine.fail(RuntimeError("a bug"))
+        with pytest.raises(ProducerClosed, match="a bug"):
+            await asyncio.wait_for(task, 1)
+        assert all(delivery.done() for delivery in sent)
 
 
 @pytest.mark.parametrize("linger_ms", [5, "auto"])
@@ -238,12 +232,10 @@ async def test_a_turn_has_several_goes(partitions: int, value: bytes, most: floa
     Batches of small records do not take the bytes of a drain interval. So the Sender drains at every fourth pause. Its drains take full
     batches after 3 ms, and no time passes here.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=partitions)
-        async with running(cluster, linger_ms=linger_ms) as (_, producer):
-            for number in range(20_000):
-                await producer.send("orders", value, b"%d" % number)
-        assert len(cluster.requests("Produce")) < most
+    async with running(partitions=partitions, linger_ms=linger_ms) as (cluster, producer):
+        for number in range(20_000):
+            await producer.send("orders", value, b"%d" % number)
+    assert len(cluster.requests("Produce")) < most
 
 
 @pytest.mark.usefixtures("short_goes")
@@ -280,28 +272,26 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
 @jumping
 async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event-loop iteration that would have woken a placed send does not come. The send raises ProducerClosed all the same."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(plain)(**cluster.client_options) as producer:
-            engine = producer._engine
-            waiters, drain = engine.parts.admission._waiters, engine.parts.sender.drain_all
+    async with running_on(plain) as (cluster, producer):
+        engine = producer._engine
+        waiters, drain = engine.parts.admission._waiters, engine.parts.sender.drain_all
 
-            async def work() -> None:
-                while True:
-                    await producer.send("orders", VALUE)
-
-            def fail() -> None:
-                if len(waiters.waiting) > 1:  # the record of one of them at most is not placed yet
-                    raise RuntimeError("a bug")
-                drain()
-
-            monkeypatch.setattr(engine.parts.sender, "drain_all", fail)
-            tasks = [asyncio.create_task(work()) for _ in range(3)]
-            while engine.failure is None:
-                await turns(1)
-                with contextlib.suppress(WouldBlock, ProducerClosed):
-                    producer.send_nowait("orders", VALUE)  # queues the record of the send that waits
-            for result in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 1):
-                assert isinstance(result, ProducerClosed)
-            with pytest.raises(ProducerClosed, match="a bug"):
+        async def work() -> None:
+            while True:
                 await producer.send("orders", VALUE)
+
+        def fail() -> None:
+            if len(waiters.waiting) > 1:  # the record of one of them at most is not placed yet
+                raise RuntimeError("a bug")
+            drain()
+
+        monkeypatch.setattr(engine.parts.sender, "drain_all", fail)
+        tasks = [asyncio.create_task(work()) for _ in range(3)]
+        while engine.failure is None:
+            await turns(1)
+            with contextlib.suppress(WouldBlock, ProducerClosed):
+                producer.send_nowait("orders", VALUE)  # queues the record of the send that waits
+        for result in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 1):
+            assert isinstance(result, ProducerClosed)
+        with pytest.raises(ProducerClosed, match="a bug"):
+            await producer.send("orders", VALUE)

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 from builds import on_both, producer_on
-from whole import jumping, running, turns
+from whole import jumping, running, running_on, turns
 
 from aioproducer import ConfigError, MetadataTimeout, ProducerClosed, SerializationError, UsageError, WouldBlock
 from aioproducer.testing import FakeCluster
@@ -380,16 +380,12 @@ async def test_an_awaitable_is_named_with_its_option(build: Any, option: str, ki
         "future": lambda _value: asyncio.get_running_loop().create_future(),
         "asynchronous generator": pieces,
     }
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options, **{option: functions[kind]}) as producer:
-            for _ in range(2):
-                with pytest.raises(
-                    SerializationError, match=f"{option} gave .* for 'orders', not bytes: await in your code, before `send`"
-                ):
-                    await producer.send("orders", b"v", b"k")
-                gc.collect()
-        assert cluster.values("orders") == []
+    async with running_on(build, **{option: functions[kind]}) as (cluster, producer):
+        for _ in range(2):
+            with pytest.raises(SerializationError, match=f"{option} gave .* for 'orders', not bytes: await in your code, before `send`"):
+                await producer.send("orders", b"v", b"k")
+            gc.collect()
+    assert cluster.values("orders") == []
 
 
 class Cancels:
@@ -515,11 +511,9 @@ class EndOfProgram(BaseException):
 @jumping
 async def test_what_ends_a_program_holds_up_no_later_record(build: Any, kind: str) -> None:
     """The serializer raises while the loop appends a record that waited. The loop gets the error once. That record is given up, and others are sent."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with producer_on(build)(**cluster.client_options, max_block_ms=2000, **Cancels(kind, EndOfProgram).options) as producer:
-            (_, failed, _), told = await sent_around(producer)
-        assert told == ["EndOfProgram()"]
-        assert isinstance(failed, UsageError)
-        assert "EndOfProgram was raised while the record was queued: it may be sent" in str(failed)
-        assert cluster.values("orders") == [b"1", b"2"]
+    async with running_on(build, max_block_ms=2000, **Cancels(kind, EndOfProgram).options) as (cluster, producer):
+        (_, failed, _), told = await sent_around(producer)
+    assert told == ["EndOfProgram()"]
+    assert isinstance(failed, UsageError)
+    assert "EndOfProgram was raised while the record was queued: it may be sent" in str(failed)
+    assert cluster.values("orders") == [b"1", b"2"]

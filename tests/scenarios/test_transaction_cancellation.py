@@ -238,8 +238,6 @@ async def test_stop_is_bounded_with_a_transaction_open(version: int) -> None:
 async def test_cancelled_while_there_is_no_producer_id(version: int) -> None:
     """The cancelled `begin_transaction` opens no transaction, and the next call does."""
     async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        cluster.create_topic("payments")
         hang = cluster.hang("InitProducerId", times=1)
         producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx")
         await producer.start(wait=False)
@@ -291,7 +289,6 @@ class _Gate:
 async def test_a_commit_that_was_taken_back_while_its_coordinator_was_dialled_is_not_sent(version: int) -> None:
     """The commit was due and not yet written when it was cancelled. The producer then sends the abort in its place."""
     async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
         gate = _Gate(cluster.network)
         async with Producer(**{**cluster.client_options, "dialer": gate}, transactional_id="tx") as producer:
             await producer.begin_transaction()

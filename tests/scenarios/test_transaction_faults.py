@@ -63,8 +63,6 @@ def assert_transferred(cluster: FakeCluster, count: int) -> None:
 async def test_a_lost_answer(version: int, api: str, disconnect: Any) -> None:
     """The response is lost before or after the coordinator acts on the request. The transaction continues, and the next one works."""
     async with cluster_of(version, 3) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        cluster.create_topic("payments")
         cluster.fail(api, disconnect=disconnect)
         async with running(cluster, transactional_id="tx") as (_, producer):
             await transfer(producer, 1)
@@ -77,8 +75,6 @@ async def test_a_lost_answer(version: int, api: str, disconnect: Any) -> None:
 async def test_the_coordinators_move(version: int, api: str) -> None:
     """Row 64: the coordinators move before each kind of request. The transaction continues."""
     async with cluster_of(version, 3) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        cluster.create_topic("payments")
 
         @cluster.on(api, keep=False)
         def move(_request: Any, context: Any) -> Any:
@@ -96,25 +92,22 @@ async def test_the_coordinators_move(version: int, api: str) -> None:
 @jumping
 async def test_the_coordinator_dies(version: int) -> None:
     """The coordinator's connection closes, and another broker takes over. The transaction continues."""
-    async with cluster_of(version, 3) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        cluster.create_topic("payments")
-        async with running(cluster, transactional_id="tx") as (_, producer):
-            await transfer(producer, 1)
-            home, group = (cluster.requests(api)[-1].broker for api in ("EndTxn", "TxnOffsetCommit"))
-            for broker in {home, group}:
-                for partition in (0, 1):
-                    if cluster.leader("orders", partition) == broker:
-                        cluster.move_leader("orders", partition, 1 + broker % 3)
-            async with producer.transaction():
-                await producer.send("orders", b"2", partition=0)
-                await producer.send("orders", b"2", partition=1)
-                for key in ("tx", "group"):
-                    cluster.move_coordinator(key, 1 + home % 3)
-                await producer.flush()
-                await cluster.brokers[home].stop()
-                await producer.send_offsets_to_transaction({("payments", 0): 2}, GROUP)
-        assert_transferred(cluster, 2)
+    async with transactional(version, brokers=3) as (cluster, producer):
+        await transfer(producer, 1)
+        home, group = (cluster.requests(api)[-1].broker for api in ("EndTxn", "TxnOffsetCommit"))
+        for broker in {home, group}:
+            for partition in (0, 1):
+                if cluster.leader("orders", partition) == broker:
+                    cluster.move_leader("orders", partition, 1 + broker % 3)
+        async with producer.transaction():
+            await producer.send("orders", b"2", partition=0)
+            await producer.send("orders", b"2", partition=1)
+            for key in ("tx", "group"):
+                cluster.move_coordinator(key, 1 + home % 3)
+            await producer.flush()
+            await cluster.brokers[home].stop()
+            await producer.send_offsets_to_transaction({("payments", 0): 2}, GROUP)
+    assert_transferred(cluster, 2)
 
 
 @EACH
@@ -123,8 +116,6 @@ async def test_the_coordinator_dies(version: int) -> None:
 async def test_a_coordinator_that_is_not_ready(version: int, api: str, error: str) -> None:
     """The producer asks the coordinator again, or looks for it anew. The caller sees no error."""
     async with cluster_of(version, 2) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        cluster.create_topic("payments")
         cluster.fail(api, error, times=2)
         async with running(cluster, transactional_id="tx") as (_, producer):
             await transfer(producer, 1)
@@ -142,8 +133,6 @@ async def test_a_coordinator_that_is_not_ready(version: int, api: str, error: st
 async def test_the_last_transaction_is_still_ending(version: int, api: str) -> None:
     """CONCURRENT_TRANSACTIONS: the producer retries after 20 ms, then a little later each time. The caller sees no error (TXN-11)."""
     async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        cluster.create_topic("payments")
         cluster.fail(api, "CONCURRENT_TRANSACTIONS", times=3)
         async with running(cluster, transactional_id="tx") as (_, producer):
             await transfer(producer, 1)
@@ -172,40 +161,36 @@ async def test_markers_that_take_their_time(version: int) -> None:
 @jumping
 async def test_a_zombie(version: int) -> None:
     """A second producer with the same name starts. The first one's next call fails, and none of its open transaction becomes visible."""
-    async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, transactional_id="tx") as (_, zombie):
-            await zombie.begin_transaction()
-            await zombie.send_and_wait("orders", b"zombie", partition=0)
-            async with running(cluster, transactional_id="tx") as (_, heir), heir.transaction():
-                await heir.send("orders", b"heir", partition=0)
-            delivery = await zombie.send("orders", b"zombie", partition=0)
-            with pytest.raises(ProducerFenced, match="transactional_id") as raised:
-                await zombie.commit_transaction()
-            assert "who else uses its transactional_id" in raised.value.hint
-            with pytest.raises(DeliveryError):
-                await delivery
-            for call in (zombie.begin_transaction, zombie.commit_transaction, zombie.abort_transaction):
-                with pytest.raises(ProducerFenced):
-                    await call()
+    async with transactional(version) as (cluster, zombie):
+        await zombie.begin_transaction()
+        await zombie.send_and_wait("orders", b"zombie", partition=0)
+        async with running(cluster, transactional_id="tx") as (_, heir), heir.transaction():
+            await heir.send("orders", b"heir", partition=0)
+        delivery = await zombie.send("orders", b"zombie", partition=0)
+        with pytest.raises(ProducerFenced, match="transactional_id") as raised:
+            await zombie.commit_transaction()
+        assert "who else uses its transactional_id" in raised.value.hint
+        with pytest.raises(DeliveryError):
+            await delivery
+        for call in (zombie.begin_transaction, zombie.commit_transaction, zombie.abort_transaction):
             with pytest.raises(ProducerFenced):
-                await zombie.send("orders", b"zombie")
-        assert committed(cluster) == [b"heir"]
+                await call()
+        with pytest.raises(ProducerFenced):
+            await zombie.send("orders", b"zombie")
+    assert committed(cluster) == [b"heir"]
 
 
 @VERSIONS
 @jumping
 async def test_a_zombie_that_only_commits(version: int) -> None:
     """The coordinator also detects the old producer at the commit. Within `transaction()` the commit raises the error."""
-    async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, transactional_id="tx") as (_, zombie):
-            with pytest.raises(ProducerFenced):
-                async with zombie.transaction():
-                    await zombie.send_and_wait("orders", b"zombie", partition=0)
-                    async with running(cluster, transactional_id="tx"):
-                        pass
-        assert committed(cluster) == []
+    async with transactional(version) as (cluster, zombie):
+        with pytest.raises(ProducerFenced):
+            async with zombie.transaction():
+                await zombie.send_and_wait("orders", b"zombie", partition=0)
+                async with running(cluster, transactional_id="tx"):
+                    pass
+    assert committed(cluster) == []
 
 
 # Row 67
@@ -222,16 +207,14 @@ async def test_a_transaction_that_takes_too_long(version: int) -> None:
         with pytest.raises(TransactionExpired, match=r"timed out by the coordinator.*transaction_timeout_ms=2000"):
             await producer.commit_transaction()
         assert committed(cluster) == []
-    async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, transactional_id="tx", transaction_timeout_ms=2_000) as (_, producer):
-            await producer.begin_transaction()
-            await producer.send_and_wait("orders", b"late", partition=0)
-            await asyncio.sleep(5)
-            with pytest.raises(DeliveryError):
-                await producer.send_and_wait("orders", b"later", partition=0)
-            with pytest.raises(TransactionExpired):
-                await producer.commit_transaction()
+    async with transactional(version, transaction_timeout_ms=2_000) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"late", partition=0)
+        await asyncio.sleep(5)
+        with pytest.raises(DeliveryError):
+            await producer.send_and_wait("orders", b"later", partition=0)
+        with pytest.raises(TransactionExpired):
+            await producer.commit_transaction()
 
 
 # Rows 68 and 69
@@ -441,8 +424,6 @@ async def test_start_without_a_coordinator() -> None:
 async def test_start_without_waiting(version: int) -> None:
     """The first transaction waits for the producer id. After a refusal the producer requests it again."""
     async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        cluster.create_topic("payments")
         cluster.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
         cluster.delay("Metadata", 1.0, times=1)
         producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx")

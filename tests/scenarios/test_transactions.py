@@ -16,7 +16,6 @@ from aioproducer import (
     DeliveryError,
     OffsetAndMetadata,
     Producer,
-    ProducerClosed,
     RecordTooLarge,
     SerializationError,
     TopicPartition,
@@ -153,20 +152,6 @@ async def test_an_empty_transaction(version: int) -> None:
 
 @VERSIONS
 @jumping
-async def test_a_body_that_raises(version: int) -> None:
-    """The producer aborts the transaction, and the body's own exception is raised."""
-    async with transactional(version) as (cluster, producer):
-        with pytest.raises(LookupError, match="mine"):
-            async with producer.transaction():
-                await producer.send_and_wait("orders", b"lost", partition=0)
-                raise LookupError("mine")
-        async with producer.transaction():
-            await producer.send("orders", b"kept", partition=0)
-        assert committed(cluster) == [b"kept"]
-
-
-@VERSIONS
-@jumping
 async def test_a_body_that_ends_its_transaction_itself(version: int) -> None:
     """The body's own abort or commit holds, and the end of the block sends none."""
     async with transactional(version) as (cluster, producer):
@@ -194,28 +179,6 @@ async def test_every_door_belongs_to_the_transaction(version: int) -> None:
 
 @VERSIONS
 @jumping
-async def test_no_door_is_open_outside_a_transaction(version: int) -> None:
-    """Before, between and after transactions, each way to send raises an error that names the missing call."""
-    async with transactional(version) as (cluster, producer):
-        for _ in range(2):
-            for call in (
-                lambda: producer.send("orders", b"v", partition=0),
-                lambda: producer.send("orders", b"v"),
-                lambda: producer.send_and_wait("orders", b"v"),
-                lambda: producer.send_many("orders", [b"v"] * 50),
-            ):
-                with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
-                    await call()
-            with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
-                producer.send_nowait("orders", b"v")
-            async with producer.transaction():
-                await producer.send("orders", b"in", partition=0)
-                await producer.send("orders", b"in", partition=0)
-        assert committed(cluster) == [b"in"] * 4
-
-
-@VERSIONS
-@jumping
 async def test_the_fast_way_is_open_within(version: int) -> None:
     """The fast path is open within a transaction and closed outside, so that no record needs a check of its own."""
     async with transactional(version) as (_, producer):
@@ -225,49 +188,6 @@ async def test_the_fast_way_is_open_within(version: int) -> None:
             await producer.send("orders", b"v")
             assert way.fast
         assert not way.fast
-
-
-@VERSIONS
-@jumping
-async def test_calls_out_of_place(version: int) -> None:
-    """TXN-01: a call in the wrong state raises a clear error and changes nothing."""
-    async with transactional(version) as (cluster, producer):
-        with pytest.raises(TransactionMisuse, match=r"commit_transaction\(\) has no place here"):
-            await producer.commit_transaction()
-        with pytest.raises(TransactionMisuse, match=r"abort_transaction\(\) has no place here"):
-            await producer.abort_transaction()
-        with pytest.raises(TransactionMisuse, match=r"send_offsets_to_transaction\(\) has no place here"):
-            await producer.send_offsets_to_transaction({("orders", 0): 1}, "group")
-        await producer.begin_transaction()
-        with pytest.raises(TransactionMisuse, match="has a transaction open"):
-            await producer.begin_transaction()
-        await producer.send("orders", b"v", partition=0)
-        await producer.commit_transaction()
-        assert committed(cluster) == [b"v"]
-
-
-@jumping
-async def test_a_producer_without_a_name_has_no_transactions() -> None:
-    """Without `transactional_id`, each transaction call raises an error that names the option."""
-    async with running() as (_, producer):
-        for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
-            with pytest.raises(UsageError, match="give it transactional_id"):
-                await call()
-        with pytest.raises(UsageError, match="give it transactional_id"):
-            producer.transaction()
-
-
-@jumping
-async def test_a_producer_that_does_not_run() -> None:
-    """The call raises ProducerClosed before the start and after the stop."""
-    async with cluster_of(2) as cluster:
-        producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx")
-        with pytest.raises(ProducerClosed, match="not started"):
-            await producer.begin_transaction()
-        await producer.start()
-        await producer.stop()
-        with pytest.raises(ProducerClosed, match="stopped"):
-            await producer.begin_transaction()
 
 
 @pytest.mark.parametrize("conflict", [{"enable_idempotence": False}, {"acks": 1}, {"retries": 0}])
@@ -397,15 +317,13 @@ async def test_many_transactions(version: int) -> None:
 @jumping
 async def test_stop_aborts_what_is_open(version: int) -> None:
     """`stop` aborts the open transaction, so that no reader waits for it until its time-out."""
-    async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, transactional_id="tx") as (_, producer):
-            await producer.begin_transaction()
-            await producer.send_and_wait("orders", b"lost", partition=0)
-        assert asked(cluster, "EndTxn") == ["EndTxn"]
-        async with running(cluster, transactional_id="other") as (_, producer), producer.transaction():
-            await producer.send("orders", b"kept", partition=0)
-        assert committed(cluster) == [b"kept"]
+    async with transactional(version) as (cluster, producer):
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"lost", partition=0)
+    assert asked(cluster, "EndTxn") == ["EndTxn"]
+    async with running(cluster, transactional_id="other") as (_, producer), producer.transaction():
+        await producer.send("orders", b"kept", partition=0)
+    assert committed(cluster) == [b"kept"]
 
 
 @VERSIONS
@@ -413,7 +331,6 @@ async def test_stop_aborts_what_is_open(version: int) -> None:
 async def test_stop_lets_a_commit_end(version: int) -> None:
     """`stop` waits for a commit that is in flight."""
     async with cluster_of(version) as cluster:
-        cluster.create_topic("orders", partitions=2)
         cluster.delay("EndTxn", 0.5, times=1)
         async with running(cluster, transactional_id="tx") as (_, producer):
             await producer.begin_transaction()

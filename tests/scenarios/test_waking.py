@@ -22,30 +22,17 @@ async def fill(cluster: FakeCluster, producer: Producer[bytes, bytes], *, partit
 
 
 @jumping
-async def test_a_batch_that_has_lingered_leaves() -> None:
-    """Nothing else happens then: no record, answer or metadata."""
-    async with running(linger_ms=2_000) as (_, producer):
-        delivery = await producer.send("orders", b"1")
-        await asyncio.sleep(1.9)
-        assert not delivery.done()
-        await asyncio.sleep(0.2)
-        assert delivery.done()
-
-
-@jumping
 async def test_a_batch_that_is_too_old_for_more_records_gives_memory_to_the_sends_that_wait() -> None:
     """It closes, and gives back the bytes that it does not need. Its broker need not be there."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, buffer_memory=40_000, batch_max_size=16_384) as (_, producer):
-            await fill(cluster, producer, partitions=2)
-            sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=1))
-            # A sixteenth of delivery_timeout_ms is 7.5 s.
-            await asyncio.sleep(7)
-            assert not sending.done()
-            await asyncio.sleep(1)
-            assert sending.done()
-            await cluster.brokers[1].start()
+    async with running(buffer_memory=40_000, batch_max_size=16_384) as (cluster, producer):
+        await fill(cluster, producer, partitions=2)
+        sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=1))
+        # A sixteenth of delivery_timeout_ms is 7.5 s.
+        await asyncio.sleep(7)
+        assert not sending.done()
+        await asyncio.sleep(1)
+        assert sending.done()
+        await cluster.brokers[1].start()
 
 
 @jumping
@@ -111,19 +98,17 @@ async def test_a_partition_that_is_muted_gives_memory_to_the_sends_that_wait() -
 async def test_on_failed_gives_its_memory_to_the_sends_that_wait_for_a_full_partition() -> None:
     """The bytes of a failed batch are free once `on_failed` has had its records. No batch of the full partition has to end before that."""
     options = {"buffer_memory": 40_000, "delivery_timeout_ms": 10_000, "request_timeout_ms": 2_000, "circuit_breaker_class": MutedByHand()}
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(cluster, **options, on_failed=lambda _error, _records: None) as (_, producer):
-            for partition in range(2):
-                await producer.send_and_wait("orders", b"first", partition=partition)
-            await cluster.brokers[1].stop()
-            await producer.send("orders", b"." * 16_000, partition=1)
-            await asyncio.sleep(5)
-            first = await producer.send("orders", b"." * 12_000, partition=0)
-            sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=0))
-            await turns(20)
-            assert not sending.done()
-            await asyncio.sleep(5.1)
-            assert sending.done()
-            assert not first.done()
-            await cluster.brokers[1].start()
+    async with running(**options, on_failed=lambda _error, _records: None) as (cluster, producer):
+        for partition in range(2):
+            await producer.send_and_wait("orders", b"first", partition=partition)
+        await cluster.brokers[1].stop()
+        await producer.send("orders", b"." * 16_000, partition=1)
+        await asyncio.sleep(5)
+        first = await producer.send("orders", b"." * 12_000, partition=0)
+        sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=0))
+        await turns(20)
+        assert not sending.done()
+        await asyncio.sleep(5.1)
+        assert sending.done()
+        assert not first.done()
+        await cluster.brokers[1].start()

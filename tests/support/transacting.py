@@ -22,18 +22,18 @@ _ALL = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 
 
 def cluster_of(version: int, brokers: int = 1) -> FakeCluster:
-    """Return a fake cluster with transactions of `version`."""
-    return FakeCluster(brokers, memory=True, transaction_version=version)
+    """Return a fake cluster with transactions of `version`, with orders (two partitions) and payments (one)."""
+    cluster = FakeCluster(brokers, memory=True, transaction_version=version)
+    cluster.create_topic("orders", partitions=2)
+    cluster.create_topic("payments")
+    return cluster
 
 
 @asynccontextmanager
 async def transactional(version: int = 2, brokers: int = 1, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
-    """Give a cluster of `version`, with orders (two partitions) and payments (one), and a transactional producer."""
-    async with cluster_of(version, brokers) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        cluster.create_topic("payments", partitions=1)
-        async with running(cluster, transactional_id="tx", **options) as both:
-            yield both
+    """Give a cluster of `version` and a transactional producer."""
+    async with cluster_of(version, brokers) as cluster, running(cluster, transactional_id="tx", **options) as both:
+        yield both
 
 
 def committed(cluster: FakeCluster, topic: str = "orders", partition: int | None = None) -> list[bytes | None]:

@@ -10,6 +10,7 @@ import gc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from builds import producer_on
 from jumping import JumpingLoop, jumping, now
 
 from aioproducer import Producer
@@ -18,7 +19,10 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "now", "open_streams", "running", "turns"]
+__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "now", "open_streams", "running", "running_on", "turns"]
+
+
+_OF_CLUSTER = ("auto_create", "transaction_version", "verify_records", "version", "versions")
 
 
 async def turns(count: int) -> None:
@@ -47,14 +51,17 @@ def encode_at_once(producer: Producer[Any, Any], most: int) -> None:
 
 
 @asynccontextmanager
-async def running(cluster: FakeCluster | None = None, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
-    """Give a cluster with the topic orders (two partitions) and a started producer, and assert afterwards that nothing is left.
+async def running(
+    cluster: FakeCluster | None = None, *, brokers: int = 1, partitions: int = 2, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
+    """Give a cluster with the topic orders and a started producer, and assert afterwards that nothing is left.
 
-    A test that names `batch_size` counts batches: its batches take no more, unless it names `batch_max_size`, too.
+    Options of a cluster are the cluster's. A test that names `batch_size` counts batches: its batches take no more, unless it names `batch_max_size`, too.
     """
     if cluster is None:
-        async with FakeCluster(memory=True) as made:
-            made.create_topic("orders", partitions=2)
+        of_cluster = {name: options.pop(name) for name in _OF_CLUSTER if name in options}
+        async with FakeCluster(brokers, memory=True, **of_cluster) as made:
+            made.create_topic("orders", partitions)
             async with running(made, **options) as both:
                 yield both
             return
@@ -66,3 +73,12 @@ async def running(cluster: FakeCluster | None = None, **options: Any) -> AsyncIt
     assert cluster.violations == []
     cluster.assert_all_fired()
     gc.collect()
+
+
+@asynccontextmanager
+async def running_on(build: Any, *, partitions: int = 1, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
+    """Give a cluster with the topic orders and a started producer of one build."""
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders", partitions)
+        async with producer_on(build)(**cluster.client_options, **options) as producer:
+            yield cluster, producer

@@ -10,13 +10,10 @@ import pytest
 from aioproducer.errors import BrokerError, ConnectionLost, ProtocolError, RequestTimedOut
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
-from aioproducer.testing.memory import MemoryNetwork
-from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
-from aioproducer.wire.frame import FrameReader, decode_request, encode_response
-from aioproducer.wire.schema import codec, message
+from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.asyncio
 
@@ -175,116 +172,51 @@ async def test_unknown_node() -> None:
             await client.ask(ApiKey.METADATA, node=7, topics=None)
 
 
-# creating topics, of a broker that plays a script
+# creating topics
 
 
 async def test_create_topic_says_what_it_was_told() -> None:
     """Name, partitions, copies and options arrive; option values as text."""
-    broker = ScriptedBroker(create=[0])
-    async with broker.client() as client:
+    async with FakeCluster(brokers=3, memory=True) as cluster, connect(cluster) as client:
         await client.create_topic("orders", 2, {"retention.ms": -1}, replication_factor=3)
-    (request,) = broker.asked[ApiKey.CREATE_TOPICS]
-    (topic,) = request.topics
-    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("orders", 2, 3)
-    assert [(config.name, config.value) for config in topic.configs] == [("retention.ms", "-1")]
+        topic = cluster.topics.existing("orders")
+        assert [len(partition.replicas) for partition in topic.partitions] == [3, 3]
+        assert topic.config == {"retention.ms": "-1"}
 
 
 async def test_create_topic_waits_for_the_controller() -> None:
     """NOT_CONTROLLER and its like are asked again."""
-    broker = ScriptedBroker(create=[41, 7, 0])
-    async with broker.client() as client:
+    async with FakeCluster(memory=True) as cluster, connect(cluster) as client:
+        for error in ("NOT_CONTROLLER", "REQUEST_TIMED_OUT"):
+            cluster.fail("CreateTopics", error)
         await client.create_topic("orders")
-    assert len(broker.asked[ApiKey.CREATE_TOPICS]) == 3
+        assert len(cluster.requests("CreateTopics")) == 3
 
 
 async def test_create_topic_that_was_created_after_all() -> None:
     """TOPIC_ALREADY_EXISTS after REQUEST_TIMED_OUT is success; at the first attempt it is an error."""
-    broker = ScriptedBroker(create=[7, 36])
-    async with broker.client() as client:
-        await client.create_topic("orders")
-    broker = ScriptedBroker(create=[36])
-    async with broker.client() as client:
-        with pytest.raises(BrokerError, match=r"TOPIC_ALREADY_EXISTS \(36\): no"):
+    async with FakeCluster(memory=True) as cluster, connect(cluster) as client:
+        cluster.create_topic("orders")
+        with pytest.raises(BrokerError, match=r"TOPIC_ALREADY_EXISTS \(36\)"):
             await client.create_topic("orders")
+        cluster.fail("CreateTopics", "REQUEST_TIMED_OUT")
+        await client.create_topic("orders")
 
 
 async def test_create_topic_waits_for_every_leader() -> None:
     """It returns only when Metadata shows all partitions and their leader knows of them."""
-    broker = ScriptedBroker(create=[0], visible=[0, 1, 2], ends=[0, 6, 0])
-    async with broker.client() as client:
+    async with FakeCluster(memory=True) as cluster, connect(cluster) as client:
+        cluster.fail("Metadata", "UNKNOWN_TOPIC_OR_PARTITION", topic="orders")
+        cluster.omit("Metadata", topic="orders", partition=1, times=2)
+        cluster.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", topic="orders")
         await client.create_topic("orders", 2)
-    assert len(broker.asked[ApiKey.METADATA]) == 4
-    assert len(broker.asked[ApiKey.LIST_OFFSETS]) == 3
+        assert len(cluster.requests("Metadata")) >= 4
+        cluster.assert_all_fired()
 
 
 async def test_create_topic_without_leaders() -> None:
     """Partitions that never come: the error counts them."""
-    broker = ScriptedBroker(create=[0], visible=[1])
-    async with broker.client(timeout=0.2) as client:
+    async with FakeCluster(memory=True) as cluster, connect(cluster, timeout=0.2) as client:
+        cluster.omit("Metadata", topic="orders", partition=1, times=None)
         with pytest.raises(BrokerError, match="1 of 2 partitions of orders are there"):
             await client.create_topic("orders", 2)
-
-
-class ScriptedBroker:
-    """A broker that answers from its lists, in order. The last entry of a list is repeated."""
-
-    def __init__(self, create: Sequence[int], visible: Sequence[int] = (2,), ends: Sequence[int] = (0,)) -> None:
-        self.asked: dict[ApiKey, list[Any]] = {key: [] for key in ApiKey}
-        self._create, self._visible, self._ends = list(create), list(visible), list(ends)
-        self._network = MemoryNetwork()
-        self._network.listen("scripted", 9092, lambda: ScriptedConnection(self))
-
-    def client(self, **options: Any) -> WireClient:
-        return WireClient("scripted:9092", dialer=self._network, **options)
-
-    def answer(self, frame: bytes) -> Any:
-        header = decode_request(frame)
-        key = ApiKey(header.key)
-        request = codec(f"{NAMES[key]}.request", header.version).decode(frame, header.offset)
-        self.asked[key].append(request)
-        body = codec(f"{NAMES[key]}.response", header.version).encode(self._answer(key, request))
-        return encode_response(key, header.version, header.correlation_id, body)
-
-    def _answer(self, key: ApiKey, request: Any) -> Any:
-        match key:
-            case ApiKey.API_VERSIONS:
-                apis = [part("ApiVersions", "api_keys", api_key=k, min_version=a, max_version=b) for k, (a, b) in CLIENT_VERSIONS.items()]
-                return part("ApiVersions", api_keys=apis)
-            case ApiKey.CREATE_TOPICS:
-                return part(
-                    "CreateTopics",
-                    topics=[part("CreateTopics", "topics", name="orders", error_code=turn(self._create), error_message="no")],
-                )
-            case ApiKey.METADATA:
-                there = turn(self._visible)
-                partitions = [part("Metadata", "topics.partitions", partition_index=n, leader_id=1) for n in range(there)]
-                topic = part("Metadata", "topics", name="orders", error_code=0 if there else 3, partitions=partitions)
-                return part("Metadata", brokers=[part("Metadata", "brokers", node_id=1, host="scripted", port=9092)], topics=[topic])
-            case _:
-                wanted = request.topics[0].partitions
-                code = turn(self._ends)
-                ends = [
-                    part("ListOffsets", "topics.partitions", partition_index=p.partition_index, error_code=code, offset=0) for p in wanted
-                ]
-                return part("ListOffsets", topics=[part("ListOffsets", "topics", name="orders", partitions=ends)])
-
-
-class ScriptedConnection(asyncio.Protocol):
-    def __init__(self, broker: ScriptedBroker) -> None:
-        self._broker = broker
-        self._frames = FrameReader()
-
-    def connection_made(self, stream: Any) -> None:
-        self._stream = stream
-
-    def data_received(self, data: bytes) -> None:
-        for frame in self._frames.feed(data):
-            self._stream.writelines(self._broker.answer(frame))
-
-
-def part(api: str, path: str = "", **fields: object) -> Any:
-    return message(f"{api}.response{'.' if path else ''}{path}", **fields)
-
-
-def turn(entries: list[int]) -> int:
-    return entries.pop(0) if len(entries) > 1 else entries[0]

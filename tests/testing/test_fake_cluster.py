@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_requests import batch, client, produce
 
-from aioproducer.errors import ConnectionLost, ProtocolError
+from aioproducer.errors import ConnectionLost
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.api import ApiKey
 
@@ -168,18 +168,6 @@ async def test_a_paused_broker_fills_its_clients_buffers() -> None:
         stream.abort()
 
 
-async def test_all_connections_can_be_reset(cluster: FakeCluster) -> None:
-    """New ones are welcome."""
-    async with client(cluster) as kafka:
-        hang = cluster.hang("Metadata", times=1)
-        asking = asyncio.ensure_future(kafka.metadata())
-        await hang.reached()
-        cluster.disconnect_all()
-        with pytest.raises(ConnectionLost):
-            await asking
-        assert (await kafka.metadata()).topics
-
-
 async def test_leaders_move(cluster: FakeCluster) -> None:
     """A partition moves to another leader, or to no leader, with a greater epoch."""
     cluster.move_leader("orders", 0, to=2)
@@ -196,56 +184,7 @@ async def test_leaders_move(cluster: FakeCluster) -> None:
         cluster.move_leader("orders", 0, to=3)
 
 
-async def test_partitions_are_added(cluster: FakeCluster) -> None:
-    """Clients learn of them by Metadata."""
-    cluster.add_partitions("orders", 4)
-    async with client(cluster) as kafka:
-        assert [partition.leader_id for partition in (await kafka.metadata()).topics[0].partitions] == [1, 2, 1, 2]
-
-
 # --- faults
-
-
-async def test_fail_answers_an_error_and_appends_nothing(cluster: FakeCluster) -> None:
-    """In its scope, so many times."""
-    cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=0, times=2)
-    async with client(cluster) as kafka:
-        await kafka.metadata()
-        answers = [await produce(kafka, batch(b"%d" % number)) for number in range(3)]
-        assert [answer.error_code for answer in answers] == [19, 19, 0]
-        assert answers[0].base_offset == -1
-    assert cluster.values("orders") == [b"2"]
-    cluster.assert_all_fired()
-
-
-@pytest.mark.parametrize("error", ["REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"])
-async def test_errors_after_the_append_append(cluster: FakeCluster, error: str) -> None:
-    """The client does not learn the offset."""
-    cluster.fail("Produce", error)
-    async with client(cluster) as kafka:
-        assert (await produce(kafka, batch(b"a"))).base_offset == -1
-    assert cluster.values("orders") == [b"a"]
-
-
-@pytest.mark.parametrize(("when", "values"), [("before", []), ("after", [b"a"])])
-async def test_disconnects_around_the_append(cluster: FakeCluster, when: Any, values: list[bytes]) -> None:
-    """The two cases that a client cannot tell apart."""
-    cluster.fail("Produce", disconnect=when)
-    async with client(cluster) as kafka:
-        with pytest.raises(ConnectionLost):
-            await produce(kafka, batch(b"a"))
-        assert cluster.values("orders") == values
-        assert (await produce(kafka, batch(b"b"))).error_code == 0
-
-
-async def test_metadata_errors_fall_on_topics(cluster: FakeCluster) -> None:
-    """The others are answered."""
-    cluster.create_topic("returns")
-    cluster.fail("Metadata", "LEADER_NOT_AVAILABLE", topic="orders")
-    async with client(cluster) as kafka:
-        topics = (await kafka.metadata(["orders", "returns"])).topics
-        assert [(topic.error_code, len(topic.partitions)) for topic in topics] == [(5, 0), (0, 1)]
-        assert (await kafka.metadata(["orders"])).topics[0].error_code == 0
 
 
 async def test_apis_without_topics_fail_as_a_whole(cluster: FakeCluster) -> None:
@@ -291,50 +230,6 @@ async def test_a_hanging_request_dies_with_its_connection(cluster: FakeCluster) 
             await asking
         assert (await produce(kafka, batch(b"b"))).base_offset == 0
     assert cluster.values("orders") == [b"b"]
-
-
-async def test_throttling_is_said_not_done(cluster: FakeCluster) -> None:
-    """Since Kafka 2.0 the client is the one that waits."""
-    cluster.throttle("Metadata", 2.5)
-    async with client(cluster) as kafka:
-        assert [(await kafka.metadata()).throttle_time_ms for _ in range(2)] == [2500, 0]
-
-
-async def test_spoilt_replies(cluster: FakeCluster) -> None:
-    """Cut in half, nonsense, another request's; each once, in order, after the append."""
-    cluster.truncate("Produce")
-    cluster.garbage("Produce")
-    cluster.wrong_correlation_id("Produce")
-    async with client(cluster) as kafka:
-        with pytest.raises(ConnectionLost):
-            await produce(kafka, batch(b"a"))
-        with pytest.raises(ProtocolError):
-            await produce(kafka, batch(b"b"))
-        with pytest.raises(ProtocolError):
-            await produce(kafka, batch(b"c"))
-        assert (await produce(kafka, batch(b"d"))).base_offset == 3
-    cluster.assert_all_fired()
-
-
-async def test_answers_can_be_rewritten(cluster: FakeCluster) -> None:
-    """For what no broker in its right mind answers."""
-
-    def forget_brokers(answer: Any) -> None:
-        answer.brokers = []
-
-    cluster.rewrite("Metadata", forget_brokers)
-    async with client(cluster) as kafka:
-        assert (await kafka.metadata()).brokers == []
-        assert len((await kafka.metadata()).brokers) == 2
-
-
-async def test_faults_of_one_broker(cluster: FakeCluster) -> None:
-    """The other one is well."""
-    cluster.fail("Produce", "KAFKA_STORAGE_ERROR", broker=2)
-    async with client(cluster) as kafka:
-        await kafka.metadata()
-        assert (await produce(kafka, batch(b"a"), node=1)).error_code == 0
-        assert (await produce(kafka, batch(b"a"), partition=1, node=2)).error_code == 56
 
 
 async def test_faults_that_did_not_happen_are_told(cluster: FakeCluster) -> None:

@@ -69,12 +69,6 @@ def test_a_batch_of_exactly_the_limit_is_taken() -> None:
     assert refusal(sent, max_message_bytes=len(sent) - 1).name == "MESSAGE_TOO_LARGE"
 
 
-def test_producer_ids_are_refused() -> None:
-    """None was given out."""
-    assert refusal(batch(b"a", producer_id=5)).name == "INVALID_RECORD"
-    assert refusal(batch(b"a", attributes=0x10)).name == "INVALID_RECORD"
-
-
 def test_records_are_checked_when_they_are_looked_at() -> None:
     """A header that promises more records than there are passes the append, and not the look."""
     log = make_log(batch(b"a", count=2))

@@ -171,20 +171,6 @@ async def test_the_authorization_id_may_be_the_users_own() -> None:
 
 
 @jumping
-async def test_a_mechanism_that_is_not_enabled() -> None:
-    """The answer lists the enabled ones, and the connection ends."""
-    async with story(mechanisms=("SCRAM-SHA-256",)) as one:
-        before = one.now()
-        answer = await one.handshake("PLAIN")
-        assert (answer.error_code, list(answer.mechanisms)) == (33, ["SCRAM-SHA-256"])
-        assert one.now() - before == pytest.approx(0.3)
-        await lost(one.token(b""))
-        one.client.close()
-        one.cluster.security.change(mechanisms=("PLAIN",))
-        assert (await one.plain()).error_code == 0
-
-
-@jumping
 async def test_delegation_tokens() -> None:
     """By SCRAM with tokenauth alone; they have a life, which is the session's, and an owner."""
     async with story() as one:
