@@ -234,7 +234,7 @@ async def test_a_task_of_ours_that_is_cancelled_from_outside_is_a_failure(name: 
         await asyncio.sleep(0.1)
         with pytest.raises(ProducerClosed, match="failed"):
             await producer.send("orders", b"v")
-        await producer.stop()
+        cluster.faults.clear()  # the dial may have been cancelled before it
 
 
 @jumping

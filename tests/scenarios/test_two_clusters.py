@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from whole import jumping
+from whole import jumping, now
 
 from aioproducer import Producer
 from aioproducer.errors import DeliveryError, Persisted, TransactionFatal
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 # Brokers before Kafka 4.0 know a topic by its name alone.
 BY_NAME: dict[str, tuple[int, int] | None] = {"Produce": (3, 9)}
 RELEASES = pytest.mark.parametrize("versions", [{}, BY_NAME], ids=["topics by id", "topics by name"])
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager
