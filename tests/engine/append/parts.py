@@ -71,9 +71,9 @@ class Parts:
         self._validation = RecordValidation(self.config, PendingSend)
         self.routing = install(self.queues, topic(*(leaders or (1,)), name="orders"))
 
-    def place(self) -> Any:
+    def place(self, partition: int | None = None) -> Any:
         """Append a record by the slow path. Returns its delivery, or None."""
-        return self.appender.place(self._validation.record("orders", b"v", None, None, None, ()), self.routing)
+        return self.appender.place(self._validation.record("orders", b"v", None, partition, None, ()), self.routing)
 
     def use_up(self, left: int = 0) -> int:
         """Take all memory but `left` bytes. Returns the bytes that were taken."""
