@@ -320,10 +320,11 @@ async def test_stop_aborts_what_is_open(version: int) -> None:
     async with transactional(version) as (cluster, producer):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"lost", partition=0)
-    assert asked(cluster, "EndTxn") == ["EndTxn"]
-    async with running(cluster, transactional_id="other") as (_, producer), producer.transaction():
-        await producer.send("orders", b"kept", partition=0)
-    assert committed(cluster) == [b"kept"]
+        await producer.stop()
+        assert asked(cluster, "EndTxn") == ["EndTxn"]
+        async with running(cluster, transactional_id="other") as (_, other), other.transaction():
+            await other.send("orders", b"kept", partition=0)
+        assert committed(cluster) == [b"kept"]
 
 
 @VERSIONS
