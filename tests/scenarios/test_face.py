@@ -270,7 +270,10 @@ from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 
 async def main():
-    async with running(partitions=1) as (cluster, producer):
+    async with FakeCluster(memory=True) as cluster:
+        cluster.create_topic("orders")
+        producer = Producer(**cluster.client_options)
+        await producer.start()
         await producer.send_and_wait("orders", b"v")
 
 asyncio.run(main())
