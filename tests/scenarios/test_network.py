@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from whole import jumping, now, running, turns
+from whole import Names, jumping, now, running, turns
 
 from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed, ConnectionLost, DeliveryError, MetadataTimeout, Persisted
@@ -16,23 +16,7 @@ from aioproducer.testing import FakeCluster
 from aioproducer.transaction_resolver import TransactionResolver
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-class Names:
-    """DNS with scripted results. A name without a script resolves to itself."""
-
-    def __init__(self, **names: Sequence[str]) -> None:
-        self.names = names
-
-    async def resolve(self, host: str) -> Sequence[str]:
-        found = self.names.get(host, [host])
-        if not found:
-            raise OSError(-2, "Name or service not known")
-        return found
-
-    async def canonical_name(self, address: str) -> str:
-        return f"canonical-{address}"
+    pass
 
 
 @jumping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both, producer_on
-from whole import jumping, now
+from whole import Names, jumping, now
 
 from aioproducer import Producer
 from aioproducer.errors import BootstrapFailed
@@ -15,19 +15,6 @@ from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-class Names:
-    """DNS with scripted results."""
-
-    def __init__(self, **names: Sequence[str]) -> None:
-        self.names = names
-
-    async def resolve(self, host: str) -> Sequence[str]:
-        return self.names.get(host, [host])
-
-    async def canonical_name(self, address: str) -> str:
-        return address
 
 
 class Failing:

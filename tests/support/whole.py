@@ -17,9 +17,20 @@ from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
-__all__ = ["JumpingLoop", "assert_nothing_left", "encode_at_once", "jumping", "now", "open_streams", "running", "running_on", "turns"]
+__all__ = [
+    "JumpingLoop",
+    "Names",
+    "assert_nothing_left",
+    "encode_at_once",
+    "jumping",
+    "now",
+    "open_streams",
+    "running",
+    "running_on",
+    "turns",
+]
 
 
 _OF_CLUSTER = ("auto_create", "transaction_version", "verify_records", "version", "versions")
@@ -82,3 +93,21 @@ async def running_on(build: Any, *, partitions: int = 1, **options: Any) -> Asyn
         cluster.create_topic("orders", partitions)
         async with producer_on(build)(**cluster.client_options, **options) as producer:
             yield cluster, producer
+
+
+class Names:
+    """DNS with scripted results. A name without a script resolves to itself."""
+
+    def __init__(self, **names: Sequence[str]) -> None:
+        self.names = names
+        self.asked = 0
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        self.asked += 1
+        found = self.names.get(host, [host])
+        if not found:
+            raise OSError(-2, "Name or service not known")
+        return found
+
+    async def canonical_name(self, address: str) -> str:
+        return f"canonical-{address}"
