@@ -126,6 +126,7 @@ class TaskTransaction:
             mark = await ledger.mark(self._task, stable=True)
             if not is_committed(ledger.name.text, mark, self._batch):
                 return producer
+        # Cancelled at any await, the task leaves no producer and no open transaction.
         except BaseException:
             await self.abandon()
             raise
@@ -165,12 +166,14 @@ class TaskTransaction:
             raise AssertionError("mark() comes first")
         try:
             prepared = await producer.prepare_transaction()
+        # As in `begin`.
         except BaseException:
             await self.abandon()
             raise
         self._producer = None
         try:
             await self._ledger.keep(producer)
+        # No report names what was prepared: nobody else would abort it before its time-out.
         except BaseException:
             await self._ledger.abandon(prepared)
             raise

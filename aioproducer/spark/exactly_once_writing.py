@@ -75,6 +75,7 @@ def write_task(
             _end(place, transaction, sender)
             reached(Step.WRITTEN)
             report = place.call(transaction.prepare())
+        # Spark ends a task by an exception of its own kind, or by a signal: its transaction is aborted at once.
         except BaseException:
             place.call(transaction.abandon())
             raise
@@ -87,6 +88,7 @@ def _meanwhile(place: Worker, coroutine: Coroutine[Any, Any, T], read: Callable[
     running = place.submit(coroutine)
     try:
         found = read(running)
+    # Rows that cannot be read, or Spark's end of the task: nobody waits for what runs beside it.
     except BaseException:
         running.cancel()
         raise

@@ -137,6 +137,7 @@ class Ledger:
         if idle is not None:
             try:
                 await idle.init_transactions(transactional_id)
+            # Cancelled, too, the producer that was taken is left to nobody else: it is closed.
             except BaseException as error:
                 await leave(idle)
                 # A new producer would wait as long for the same coordinator. Any other error may be of the old producer alone.
@@ -147,6 +148,7 @@ class Ledger:
         producer = self.make_producer(self.config.replace(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms))
         try:
             await producer.start()
+        # A start that is cancelled leaves connections, as one that fails.
         except BaseException:
             await stop_producer(producer)
             raise
@@ -254,6 +256,7 @@ class Ledger:
         try:
             await driver.begin_transaction()
             yield driver
+        # The lock is an open transaction: whatever ends the block, it is aborted and its producer closed.
         except BaseException:
             await stop_producer(driver)
             raise
@@ -262,6 +265,7 @@ class Ledger:
         except TransactionMisuse:
             # `decide` has committed it.
             await self.keep(driver)
+        # A cancelled abort closes the producer, too.
         except BaseException as error:
             await stop_producer(driver)
             if not isinstance(error, KafkaError):

@@ -101,6 +101,7 @@ class _Line:
                 if self._error is not None:
                     raise self._error
                 await self._sender.send(batch)
+        # Of a cancellation, too: no later batch may be sent behind one that was not.
         except BaseException as error:
             self._error = error
             raise

@@ -76,6 +76,7 @@ class Worker:
             while not concurrent.futures.wait([future], _LOOK_SECONDS).done:
                 if not self._thread.is_alive():
                     raise WorkerFailed("the thread of the event loop has ended: this Python worker sends nothing any more")
+        # Also when Spark ends the worker by a signal: nobody waits for the call any more.
         except BaseException:
             future.cancel()
             raise
@@ -138,6 +139,7 @@ async def _take(all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[P
     shared.users += 1
     try:
         return await shared.started()
+    # A cancelled task gives back what it was lent, as one whose producer does not start.
     except BaseException:
         await _give_back(all_shared, key)
         raise

@@ -1,6 +1,6 @@
 """A broker stands still for 5 s below 1,000 tasks that send: what memory grows by, and whether all arrives, once and in order.
 
-    python -m tests.tools.benchmarks stall [--tasks 1000] [--sends 1000] [--seconds 5] [--json PATH]
+    python -m tests.tools.benchmarks stall [--tasks 1000] [--sends 1000] [--seconds 5]
 
 `buffer_memory` is 8 MiB. The tasks start and wait at a gate: that is the level. The broker is stopped (SIGSTOP), the gate opens, each task sends with a key of
 its own; after 5 s the broker goes on. Then confluent-kafka, which shares no code with us, reads the topic: a value says whose and the how many-th it is.
@@ -13,8 +13,6 @@ import argparse
 import asyncio
 import dataclasses
 import gc
-import json
-import pathlib
 import struct
 import sys
 import time
@@ -196,7 +194,6 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=1_000)
     parser.add_argument("--sends", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--json", type=pathlib.Path, metavar="PATH")
     chosen, console = parser.parse_args(), Console(highlight=False)
     stall = uvloop.run(run(chosen.tasks, chosen.sends, chosen.seconds))
     console.print(
@@ -207,8 +204,6 @@ def main() -> int:
     console.print(f"sends accepted in the stall: {stall.accepted_in_stall:,}; all done {stall.seconds_to_end:.2f} s after it")
     console.print(f"tasks failed {stall.failed}, records missing {stall.missing}, twice {stall.doubled}, out of order {stall.disordered}")
     console.print(f"bar +{BAR_MIB:.0f} MiB, all arrived once and in order: {'met' if stall.is_met else 'not met'}")
-    if chosen.json:
-        chosen.json.write_text(json.dumps(dataclasses.asdict(stall) | {"met": stall.is_met}, indent=1) + "\n")
     return 0 if stall.is_met else 1
 
 

@@ -17,10 +17,8 @@ class Result:
 
     Attributes:
         rows: of the table: each has a value, or text, by the column's heading; all have the columns of the first.
-        text: what stands below the table.
         bars: the claims in words, and whether the run confirmed each.
     """
 
     rows: Sequence[Mapping[str, Any]]
-    text: str
     bars: Mapping[str, bool] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Runs the experiments, and shows what came of them.
 
-    python -m tests.tools.experiments [metadata] [breaker] [--quick] [--json PATH]
+    python -m tests.tools.experiments [metadata] [breaker] [--quick]
 
 Exit status 1 when something that had to be shown was not.
 """
@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -44,7 +42,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.experiments", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is given: {', '.join(EXPERIMENTS)}")
     parser.add_argument("--quick", action="store_true", help="smaller and shorter: whether it runs, not what it shows")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all rows there")
     chosen = parser.parse_args()
     if unknown := set(chosen.names) - set(EXPERIMENTS):
         parser.error(f"no experiment is called {', '.join(unknown)}")
@@ -54,12 +51,8 @@ def main() -> int:
     for name in chosen.names or EXPERIMENTS:
         results[name] = result = asyncio.run(EXPERIMENTS[name](quick=chosen.quick))
         console.print(table(name, result.rows))
-        console.print(result.text, markup=False)
         for words, is_met in result.bars.items():
             console.print(f"[{'green' if is_met else 'bold red'}]{'shown' if is_met else 'NOT SHOWN'}[/]: {words}")
-    if chosen.json:
-        told = {name: {"rows": list(one.rows), "bars": dict(one.bars)} for name, one in results.items()}
-        chosen.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return 0 if all(all(one.bars.values()) for one in results.values()) else 1
 
 

@@ -184,26 +184,12 @@ async def run(*, quick: bool) -> Result:
     late = max(one.recovery - one.interval for one in on)
     return Result(
         rows=[one.row for one in runs],
-        text=_text(capacity, times),
         bars={
             f"with the breaker the other 19 keep at least 90 % of their healthy rate ({least:.0%} at least)": least >= 0.9,
             f"without it the collapse is visible: less than half is left ({most:.0%} at most)": most < 0.5,
             f"recovery takes at most the interval in force and 1 s more ({late:+.1f} s at most)": late <= 1.0,
             "nothing is lost, doubled or out of order": not any(one.wrong for one in runs),
         },
-    )
-
-
-def _text(capacity: float, times: Times) -> str:
-    return (
-        f"{_PARTITIONS} partitions; brokers that take {_SPEED / 1e6:g} MB/s together, which is {capacity:,.0f} records of {_SIZE} bytes a "
-        f"second; {times.load:.0%} of that is sent. `buffer_memory` {_OPTIONS['buffer_memory'] // 1024} KiB, `max_block_ms` "
-        f"{_OPTIONS['max_block_ms']}, so that memory is used up soon; adaptive partitioning is off on both sides, as it would help too. "
-        f"The fault lasts {times.failing:g} s; measured from {times.settling:g} s after its beginning. Errors: NOT_ENOUGH_REPLICAS from one partition "
-        "of a broker that leads four. Black hole: requests with that partition are not answered before it is healed. Slow: its broker takes "
-        "a 25th, and answers 2 s later; these two have a broker for each partition, as a broker that is silent is silent for all that it leads. "
-        "Interval: that in force when it was healed. Recovery: from then to the first acknowledgement of the bad partition. "
-        "Refused: sends that waited in vain, all partitions."
     )
 
 

@@ -3,7 +3,7 @@
 1. Start: the program sends each topic's first record at its time, without waiting for the records before (1,000 new topics a second). 10
    fake brokers in a process of their own answer after 50 ms. Ours, Java's rule (below), aiokafka, each in a fresh process.
 2. Steady state, in a loop with jumping time: after one send to each of the 10,000 topics, the program sends to 50 topics for half an hour.
-   Ours, ours without topic expiry, and Java's rule, which has topic expiry too.
+   Ours, and Java's rule, which has topic expiry too.
 3. Memory: what Python allocates (tracemalloc), sockets and all, before the 10,000, with them, and after 9,950 of them are forgotten.
 
 Java's rule is a policy in the place of ours: a request has new topics alone, or all topics when the oldest is `max_age` old or one has
@@ -47,9 +47,7 @@ RATE: Final = 1000  # new topics a second
 PATIENCE: Final = 90.0  # seconds that a client may take for the start
 HOT: Final = 50
 IDLE: Final = 5.0  # seconds, in the memory run
-NEVER: Final = 10**9
 OURS, JAVAS, PEER = "aioproducer", "Java's rule", "aiokafka"
-KEPT: Final = "aioproducer, never forgetting"
 
 
 class JavasRule(MetadataSchedule):
@@ -203,9 +201,8 @@ def steady(client: str, topics: int, minutes: int) -> list[Figures]:
         async with FakeCluster(brokers=BROKERS, memory=True) as cluster:
             for name in names:
                 cluster.create_topic(name)
-            options: dict[str, Any] = {"metadata_max_idle_ms": NEVER} if client == KEPT else {}
             with metered() as figures:
-                async with Producer(**cluster.client_options, **options) as producer:
+                async with Producer(**cluster.client_options) as producer:
                     for at in range(0, topics, 500):
                         await asyncio.gather(*(producer.send(name, b"v") for name in names[at : at + 500]))
                     for _ in range(minutes):
@@ -235,32 +232,33 @@ async def in_process(*words: str) -> Any:
         return json.loads(told.read_text())
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Found:
-    """Holds the results of the three parts.
-
-    Attributes:
-        alone: the bytes of one topic in an answer.
-        starts: by client, its own figures, and those of the brokers.
-        minutes: of the steady state, by client.
-        memory: bytes, by phase.
-    """
-
-    topics: int
-    alone: float
-    starts: Mapping[str, tuple[dict[str, Any], Figures]]
-    minutes: Mapping[str, list[Figures]]
-    memory: Mapping[str, float]
-
-
 async def run(*, quick: bool) -> Result:
     """Run the three parts, one after another."""
     topics, minutes = (500, 12) if quick else (10_000, 30)
     starts = {client: await started(client, topics) for client in (OURS, JAVAS, PEER)}
-    minutes_of = {client: await asyncio.to_thread(steady, client, topics, minutes) for client in (OURS, KEPT, JAVAS)}
+    minutes_of = {client: await asyncio.to_thread(steady, client, topics, minutes) for client in (OURS, JAVAS)}
     async with served(BROKERS, topics, 0.0) as cluster:
         memory = await in_process("memory", cluster.bootstrap_servers, str(topics))
-    return shown(Found(topics, await description(topics), starts, minutes_of, memory))
+    alone = await description(topics)
+    rows = [start_row(client, told, figures, topics, alone) for client, (told, figures) in starts.items()]
+    none = dict.fromkeys(steady_cells(minutes_of[OURS]), "-")
+    for row in rows:
+        row |= steady_cells(minutes_of[row["client"]]) if row["client"] in minutes_of else none
+    growth = memory["after"] / memory["before"] - 1
+    told, figures = starts[OURS]
+    p99 = statistics.quantiles(told["waits"], n=100, method="inclusive")[98] * 1000
+    limit = 3 * RTT_MS + figures.longest * 1000
+    each = rows[0]["of one each"]
+    return Result(
+        rows=rows,
+        bars={
+            f"bytes of the start at most 1.2 x one description of each topic ({each:.2f} x)": each <= 1.2,
+            f"p99 of the first send at most 3 x RTT + the longest building of an answer ({p99:.0f} <= {limit:.0f} ms)": p99 <= limit,
+            f"memory after forgetting within 5 % of what it was before ({growth:+.1%}), no topic left ({memory['left']})": (
+                growth <= 0.05 and not memory["left"]
+            ),
+        },
+    )
 
 
 async def started(client: str, topics: int) -> tuple[dict[str, Any], Figures]:
@@ -268,33 +266,6 @@ async def started(client: str, topics: int) -> tuple[dict[str, Any], Figures]:
     async with served(BROKERS, topics, RTT_MS) as cluster:
         told = await in_process("start", client, cluster.bootstrap_servers, str(topics))
         return told, await cluster.figures()
-
-
-def shown(found: Found) -> Result:
-    """Return the result that the figures give."""
-    topics, minutes_of, memory = found.topics, found.minutes, found.memory
-    rows = [start_row(client, told, figures, topics, found.alone) for client, (told, figures) in found.starts.items()]
-    waits = {client: sorted(told["waits"]) for client, (told, _) in found.starts.items()}
-    building = found.starts[OURS][1].longest
-    for row, client in ((rows[0], OURS), (rows[1], JAVAS)):
-        row |= steady_cells(minutes_of[client])
-    rows[2] |= dict.fromkeys(steady_cells(minutes_of[OURS]), "-")
-    rows.insert(1, dict.fromkeys(rows[0], "-") | {"client": KEPT} | steady_cells(minutes_of[KEPT]))
-    ours = rows[0]
-    growth = memory["after"] / memory["before"] - 1
-    p99 = statistics.quantiles(waits[OURS], n=100, method="inclusive")[98] * 1000
-    limit = 3 * RTT_MS + building * 1000
-    return Result(
-        rows=rows,
-        text=words(topics, memory, growth, building),
-        bars={
-            f"bytes of the start at most 1.2 x one description of each topic ({ours['of one each']:.2f} x)": ours["of one each"] <= 1.2,
-            f"p99 of the first send at most 3 x RTT + the longest building of an answer ({p99:.0f} <= {limit:.0f} ms)": p99 <= limit,
-            f"memory after forgetting within 5 % of what it was before ({growth:+.1%}), no topic left ({memory['left']})": (
-                growth <= 0.05 and not memory["left"]
-            ),
-        },
-    )
 
 
 async def description(topics: int) -> float:
@@ -332,18 +303,6 @@ def steady_cells(minutes: Sequence[Figures]) -> dict[str, Any]:
     early, late = minutes[1:5], minutes[len(minutes) // 2 :]
     rates = {name: sum(one.size for one in some) / (60 * len(some)) for name, some in (("B/s at first", early), ("B/s later", late))}
     return {**rates, "largest KB": max(one.largest for one in minutes[1:]) / 1000}
-
-
-def words(topics: int, memory: Mapping[str, float], growth: float, building: float) -> str:
-    mib = {name: memory[name] / 2**20 for name in ("before", "full", "after")}
-    return (
-        f"{topics:,} topics of one partition, {BROKERS} brokers, {RTT_MS:g} ms from a request to its answer, {RATE:,} new topics a second. "
-        f"'of one each': bytes over those of one description of each topic. The longest building of an answer for ours took the broker "
-        f"{building * 1000:.1f} ms; 'building' is that of all. 'pause' is the collector's longest. The last three columns are of the steady state, {HOT} hot topics after one record to "
-        f"each: minutes 2 to 5, the second half of the run, and the largest answer after the first minute. "
-        f"Memory: {mib['before']:.2f} MiB with {HOT} topics, {mib['full']:.2f} with {memory['held']:,}, {mib['after']:.2f} when the others were forgotten "
-        f"({growth:+.1%})."
-    )
 
 
 def main() -> None:
