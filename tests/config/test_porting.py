@@ -130,35 +130,6 @@ def test_arguments_of_kafka_pythons_at_their_defaults() -> None:
 CONTEXT = ssl.create_default_context()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("security_protocol", None, "security_protocol=None: it is PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
-        ("sasl_mechanism", "SCRAM-SHA-256", "sasl_mechanism needs SASL, and security_protocol is PLAINTEXT by default"),
-        ("sasl_mechanism", "GSSAPI", "sasl_mechanism needs SASL, and security_protocol is PLAINTEXT by default"),
-        ("sasl_plain_username", "me", "sasl_username needs SASL, and security_protocol"),
-        ("sasl_plain_password", "", "sasl_password needs SASL, and security_protocol"),
-        ("sasl_oauth_token_provider", print, "sasl_oauthbearer_token needs SASL, and security_protocol"),
-        (
-            "sasl_oauth_token_provider",
-            object(),
-            r"sasl_oauthbearer_token must be a string, a function, or an object with token\(\), not object",
-        ),
-        ("sasl_kerberos_service_name", "mine", "sasl_kerberos_service_name needs SASL, and security_protocol"),
-        ("sasl_kerberos_name", object(), "has no place here"),
-        ("ssl_context", CONTEXT, "ssl_context needs TLS, and security_protocol"),
-        ("ssl_cafile", "ca.pem", "ssl_truststore_location needs TLS, and security_protocol"),
-        ("ssl_check_hostname", False, "ssl_endpoint_identification_algorithm needs TLS, and security_protocol"),
-        ("ssl_password", "canary-key", "ssl_key_password needs TLS, and security_protocol"),
-    ],
-)
-def test_security_that_plaintext_does_not_have_is_refused(name: str, value: Any, text: str) -> None:
-    """A producer that went on without would send in the clear. The error names both options."""
-    for make in (lambda: aioproducer.Producer(**{name: value}), lambda: ProducerConfig.from_mapping({name.replace("_", "."): value})):
-        with pytest.raises(aioproducer.ConfigError, match=text):
-            make()
-
-
 USER = {"sasl_username": "alice", "sasl_password": "canary-alice"}
 PORTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     # aiokafka

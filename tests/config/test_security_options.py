@@ -297,23 +297,17 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
         {**TLS, "sasl_mechanism": "PLAIN", "sasl_username": "a"},
         "sasl_username needs SASL, and security_protocol is SSL. .*=SASL_SSL, or leave",
     ),
-    ({"sasl_token_auth": True}, "sasl_token_auth needs SASL, and security_protocol"),
     (
         {"ssl_truststore_location": "ca.pem"},
         "ssl_truststore_location needs TLS, and security_protocol is PLAINTEXT by default. .*SSL or SASL_SSL",
     ),
     ({"security_protocol": "PLAINTEXT", "ssl_key_password": "canary-a"}, "ssl_key_password needs TLS, and security_protocol is PLAINTEXT"),
-    ({"ssl_context": CHECKED}, "ssl_context needs TLS, and security_protocol"),
-    ({"ssl_enabled_protocols": "TLSv1.3"}, "ssl_enabled_protocols needs TLS, and security_protocol"),
     (
         {**SASL, "security_protocol": "SASL_PLAINTEXT", "ssl_crl_location": "crl"},
         "ssl_crl_location needs TLS, and .* is SASL_PLAINTEXT. .*=SASL_SSL",
     ),
-    ({"ssl_endpoint_identification_algorithm": "none"}, "ssl_endpoint_identification_algorithm needs TLS, and security_protocol"),
     # an own context
     ({**TLS, "ssl_context": CHECKED, "ssl_truststore_location": "ca.pem"}, "ssl_context and ssl_truststore_location are both given"),
-    ({**TLS, "ssl_context": len, "ssl_keystore_key": KEY}, "ssl_context and ssl_keystore_key are both given"),
-    ({**TLS, "ssl_context": CHECKED, "ssl_cipher_suites": "A"}, "ssl_context and ssl_cipher_suites are both given"),
     (
         {**TLS, "ssl_context": UNCHECKED, "ssl_endpoint_identification_algorithm": "https"},
         "ssl_endpoint_identification_algorithm=https, and ssl_context has check_hostname off",
@@ -332,10 +326,6 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
     (
         {**TLS, "ssl_keystore_location": "k", "ssl_keystore_type": "PEM", "ssl_keystore_password": "canary-a"},
         "ssl_keystore_password is given, and ssl_keystore_type=PEM: the password of an encrypted key is ssl_key_password",
-    ),
-    (
-        {**TLS, "ssl_truststore_location": "k", "ssl_truststore_type": "PEM", "ssl_truststore_password": "canary-a"},
-        "ssl_truststore_password is given, and ssl_truststore_type=PEM",
     ),
     (
         {**TLS, "ssl_keystore_key": KEY, "ssl_keystore_certificate_chain": CERTIFICATE, "ssl_keystore_type": "PKCS12"},
@@ -361,30 +351,10 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
         {**BEARER, "sasl_oauthbearer_token": "canary-t", "sasl_username": "alice"},
         "sasl_mechanism=OAUTHBEARER has no sasl_username. Leave",
     ),
-    ({**BEARER, "sasl_oauthbearer_token": "canary-t", "sasl_password": "canary-a"}, "sasl_mechanism=OAUTHBEARER has no sasl_password"),
     ({**SASL, "sasl_oauthbearer_token": "canary-t"}, "sasl_oauthbearer_token is for sasl_mechanism=OAUTHBEARER, and sasl_mechanism=SCRAM"),
-    ({**SASL, "sasl_login_refresh_window_factor": 0.7}, "sasl_login_refresh_window_factor is for sasl_mechanism=OAUTHBEARER"),
     ({**BEARER, "sasl_oauthbearer_token": "canary-${env:A}"}, "sasl_oauthbearer_token has a reference within other text"),
     ({**SASL, "sasl_kerberos_keytab": "/a"}, "sasl_kerberos_keytab is for sasl_mechanism=GSSAPI, and sasl_mechanism=SCRAM-SHA-256"),
-    ({**SASL, "sasl_kerberos_principal": "a"}, "sasl_kerberos_principal is for sasl_mechanism=GSSAPI"),
-    ({**SASL, "sasl_kerberos_service_name": "a"}, "sasl_kerberos_service_name is for sasl_mechanism=GSSAPI"),
-    ({**SASL, "sasl_kerberos_domain_name": "a"}, "sasl_kerberos_domain_name is for sasl_mechanism=GSSAPI"),
-    ({**SASL, "sasl_mechanism": "GSSAPI"}, "sasl_mechanism=GSSAPI has no sasl_username. Leave"),
-    ({**KERBEROS, "sasl_password": "canary-a"}, "sasl_mechanism=GSSAPI has no sasl_password. Leave"),
-    ({**KERBEROS, "sasl_token_auth": True}, "sasl_mechanism=GSSAPI has no sasl_token_auth. Leave"),
-    (
-        {**BEARER, "sasl_oauthbearer_token": "canary-t", "sasl_kerberos_keytab": "/a"},
-        "sasl_kerberos_keytab is for sasl_mechanism=GSSAPI, and sasl_mechanism=OAUTHBEARER",
-    ),
-    (
-        {**KERBEROS, "sasl_oauthbearer_token": "canary-t"},
-        "sasl_oauthbearer_token is for sasl_mechanism=OAUTHBEARER, and sasl_mechanism=GSSAPI",
-    ),
-    ({**KERBEROS, "sasl_aws_region": "eu-central-1"}, "sasl_aws_region is for sasl_mechanism=AWS_MSK_IAM, and sasl_mechanism=GSSAPI"),
-    ({"sasl_kerberos_keytab": "/a"}, "sasl_kerberos_keytab needs SASL, and security_protocol is PLAINTEXT by default"),
     # other options, with a secret beside them
-    ({**SASL, "linger_ms": -1}, "linger_ms=-1"),
-    ({**SASL, "acks": 1, "enable_idempotence": True}, "enable_idempotence needs acks=all"),
     ({**SASL, "bootstrap_servers": "PLAINTEXT://a:1"}, "bootstrap_servers has the scheme PLAINTEXT, and security_protocol=SASL_SSL"),
 ]
 NAMELESS: list[tuple[dict[str, Any], str]] = [
@@ -668,8 +638,6 @@ ROLE = "arn:aws:iam::123456789012:role/orders"
         ({"bootstrap_servers": "kafka.example.com:9098"}, r"needs sasl_aws_region: no name in bootstrap_servers=kafka.example.com:9098"),
         ({"bootstrap_servers": f"{BROKER},{BROKER.replace('eu-central', 'eu-west')}"}, "brokers in eu-central-1 and eu-west-1"),
         ({"security_protocol": "SASL_PLAINTEXT"}, "needs security_protocol=SASL_SSL"),
-        ({"sasl_username": "alice"}, "has no sasl_username. Leave"),
-        ({"sasl_password": "canary-password"}, "has no sasl_password"),
         ({"sasl_oauthbearer_token": "canary-token"}, "sasl_oauthbearer_token is for sasl_mechanism=OAUTHBEARER"),
         ({"sasl_aws_profile_name": "p", "sasl_aws_role_arn": ROLE}, "sasl_aws_profile_name and sasl_aws_role_arn are both given"),
         ({"sasl_aws_role_session_name": "orders"}, "needs sasl_aws_role_arn"),
@@ -678,7 +646,6 @@ ROLE = "arn:aws:iam::123456789012:role/orders"
         ({"sasl_aws_role_arn": ROLE, "sasl_aws_role_session_name": "o/1"}, "sasl_aws_role_session_name='o/1': it is 2 to 64 letters"),
         ({"sasl_aws_region": 1}, "sasl_aws_region must be a string, not int"),
         ({"sasl_mechanism": "PLAIN", "sasl_aws_region": "eu-west-1"}, "sasl_aws_region is for sasl_mechanism=AWS_MSK_IAM, and sasl_mech"),
-        ({"sasl_mechanism": "OAUTHBEARER", "sasl_aws_profile_name": "p"}, "sasl_aws_profile_name is for sasl_mechanism=AWS_MSK_IAM"),
     ],
 )
 def test_options_that_contradict(options: dict[str, Any], text: str) -> None:

@@ -1,6 +1,6 @@
 """Spark's own Kafka sink and ours on one real Kafka: rates and CPU of large writes, and what a small micro-batch takes.
 
-    python -m tests.tools.benchmarks spark [--only kv kv5 headers unmeasured zstd uncached tuned small] [--rounds 5] [--rows N] [--json PATH]
+    python -m tests.tools.benchmarks spark [--only kv headers small] [--rounds 5] [--rows N] [--json PATH]
 
 local[2], 6 partitions, values of 100 bytes, both sinks with their defaults. Each round runs every sink on a topic of its own, in the
 reverse order of the round before; a round that warms up is not counted. A ratio is of one round. The JVM sink becomes quicker while its JVM
@@ -50,7 +50,7 @@ _SETTINGS: Final = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions"
 
 
 def frame(spark: SparkSession, row: Row) -> DataFrame:
-    """Return the rows of a workload; if they are cached, they exist when this returns."""
+    """Return the rows of a workload, which exist when this returns."""
     from pyspark.sql import functions as f
 
     value = f.rpad(f.concat(f.lit("v"), f.col("id").cast("string")), _SIZE, "x").cast("binary").alias("value")
@@ -58,9 +58,8 @@ def frame(spark: SparkSession, row: Row) -> DataFrame:
     if "headers" in row.columns:
         columns.append(f.array(f.struct(f.lit("trace").alias("key"), f.lit(b"abcdef").alias("value"))).alias("headers"))
     made = spark.range(0, row.rows, 1, _TASKS).select(*columns)
-    if row.is_cached:
-        made = made.persist()
-        made.count()
+    made = made.persist()
+    made.count()
     return made
 
 
@@ -140,8 +139,6 @@ def register(spark: SparkSession) -> None:
 
 
 async def _rounds(spark: SparkSession, row: Row, rounds: int, broker: Broker, processes: Processes, console: Console) -> list[Measure]:
-    for name, value in row.conf.items():
-        spark.conf.set(name, value)
     made = await asyncio.to_thread(frame, spark, row)
     measures = []
     for number in range(rounds + 1):
@@ -152,8 +149,6 @@ async def _rounds(spark: SparkSession, row: Row, rounds: int, broker: Broker, pr
             if number:
                 measures.append(one)
     made.unpersist()
-    for name in row.conf:
-        spark.conf.unset(name)
     return measures
 
 

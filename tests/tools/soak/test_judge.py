@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tools.soak.judge import GROWTH, Sample, complaints, judged, slope
+from tests.tools.soak.judge import Sample, complaints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,18 +62,6 @@ def test_one_task_or_socket_more_is_noticed(name: str) -> None:
         assert [one.partition(":")[0] for one in complaints(samples, RATE, written(samples))] == found
 
 
-def test_a_connection_that_is_not_wanted_yet_is_no_growth_later() -> None:
-    """The judge accepts two sockets at the end if half of the first samples, taken after a cut, have one."""
-    samples = run(lambda sample: dataclasses.replace(sample, sockets=1 + (sample.at > 800 or sample.at % 10 == 0)))
-    assert complaints(samples, RATE, written(samples)) == []
-
-
-def test_connections_that_are_being_made_are_no_growth() -> None:
-    """The judge accepts a connecting task in a third of the last and a sixth of the first samples, as a short run's cuts are close."""
-    samples = run(lambda sample: dataclasses.replace(sample, tasks=sample.tasks + (sample.at % (15 if sample.at > 800 else 30) == 0)))
-    assert complaints(samples, RATE, written(samples)) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "more", "found"),
     [
@@ -96,15 +84,3 @@ def test_a_run_that_is_too_short_is_no_verdict() -> None:
     assert complaints([], RATE, 0) == ["too short: 0 samples behind the warm-up, at least 12 are needed"]
     samples = run(seconds=65)
     assert complaints(samples, RATE, written(samples)) == ["too short: 11 samples behind the warm-up, at least 12 are needed"]
-
-
-@pytest.mark.parametrize(("seconds", "begin"), [(100, 20), (1800, 300), (7200, 300)])
-def test_the_warm_up_is_a_fifth_and_five_minutes_at_most(seconds: int, begin: int) -> None:
-    """The warm-up is a fifth of the run, and five minutes at most: a longer run does not need a longer warm-up."""
-    assert judged(run(seconds=seconds))[0].at == begin
-
-
-def test_the_slope_is_a_second() -> None:
-    """The slope of samples on a straight line is the line's own slope, in a second."""
-    samples = [Sample(at, GROWTH + 7 * at, 1, 1, 0, 0, 0) for at in range(10)]
-    assert slope(samples, lambda sample: sample.rss) == pytest.approx(7)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tools.spark_faults import faults as faults_module
 from tests.tools.spark_faults.case import THEIRS, Case, Result
 from tests.tools.spark_faults.cases import CASES, MERGED
 from tests.tools.spark_faults.count import Counted
 from tests.tools.spark_faults.faults import Fault, Injected, strike, struck
-from tests.tools.spark_faults.run import _gist
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,32 +37,11 @@ def test_a_fault_strikes_once(tmp_path: Path) -> None:
     assert [one.do for one in struck(tmp_path)] == ["raise"]
 
 
-def test_what_a_fault_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own process, or the driver's JVM; then nothing more happens in the process for long."""
-    done: list[object] = []
-    monkeypatch.setattr(faults_module.os, "kill", lambda pid, number: done.append((pid, number)))
-    monkeypatch.setattr(time, "sleep", done.append)
-    own, driver = Fault("start", 0, "kill"), Fault("start", 0, "driver")
-    strike([own, driver, dataclasses.replace(own, do="sleep", seconds=4.0)], tmp_path, 77, "start", {"batch": 0})
-    assert done == [(faults_module.os.getpid(), 9), (77, 9), 60.0, 4.0]
-
-
 @pytest.mark.parametrize("case", [*CASES.values(), MERGED], ids=lambda case: case.name)
 def test_no_two_faults_of_a_case_have_one_name(case: Case) -> None:
     """The second of them would never strike."""
     for run in case.runs:
         assert len({str(fault) for fault in run.faults}) == len(run.faults)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
-def test_a_seed_makes_other_choices_of_the_same_number(case: Case) -> None:
-    """A case in which nothing is chosen at random stays as it is, and the seed 0 is each case itself."""
-    assert case.seeded(0) == case
-    other = case.seeded(1)
-    assert (other == case) is not bool(case.kills or case.poison)
-    assert len({*other.poison, *case.poison}) == 2 * len(case.poison)
-    if case.kills and other.kills:
-        assert other.kills.seed not in {one.kills.seed for one in CASES.values() if one.kills}
 
 
 def result(case: Case, **found: int) -> Result:
@@ -94,19 +70,3 @@ JVM = Case(name="jvm", format=THEIRS, options={})
 def test_when_a_case_is_right(found: Result, is_right: bool) -> None:
     """A doubled row breaks exactly once alone, a lost one every promise."""
     assert found.is_right is is_right
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (
-            "StreamingQueryException: Job aborted\n  Traceback\naioproducer.spark.decisions.Lost: batch 2 of 'x'\n\tat org",
-            "aioproducer.spark.decisions.Lost: batch 2 of 'x'",
-        ),
-        ("StreamingQueryException: Query [id = a, runId = b] terminated with exception: it crashed\n\tat org", "it crashed"),
-        ("the driver died", "the driver died"),
-    ],
-)
-def test_what_a_failure_says(error: str, said: str) -> None:
-    """The line of Python's error, where there is one."""
-    assert _gist(error) == said
