@@ -140,6 +140,8 @@ class PartitionQueues:
         The new topic counts elections from the start.
         """
         queue.epoch = NO_EPOCH
+        # What is in flight names the old topic, and will be refused. The new log would accept a later batch before it.
+        queue.one_at_a_time |= queue.in_flight > 0
         if queue.numbers is not None:
             queue.numbers.restart()
             self.ready.check(queue)

@@ -153,3 +153,20 @@ async def test_an_answer_on_its_way_while_the_topic_is_made_anew_still_counts() 
         hang.release()
         assert (await delivery).offset == 1
         assert len(cluster.requests("Produce")) == 2
+
+
+@jumping
+async def test_a_later_record_does_not_pass_one_that_the_old_topic_refuses() -> None:
+    """The broker refuses the request on its way for its old id. It would take what is sent to the new topic meanwhile before the retry."""
+    async with running(partitions=1, **OFTEN) as (cluster, producer):
+        await producer.send_and_wait("orders", b"0")
+        hang = cluster.hang("Produce", when="before")
+        first = await producer.send("orders", b"1")
+        await hang.reached()
+        make_anew(cluster, 1)
+        await asyncio.sleep(1)
+        second = await producer.send("orders", b"2")
+        await asyncio.sleep(0.1)
+        hang.release()
+        await asyncio.gather(first, second)
+        assert cluster.values("orders") == [b"1", b"2"]
