@@ -736,7 +736,7 @@ def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
     ProduceAttempts(rules).fail(batch)
     assert install(rules, topic(1, 1, 1, topic_id=b"another topic id")).queues[1] is gone
     install(rules, topic(1, topic_id=b"the third one id"))
-    assert rules.routings["t"].gone == []
+    assert rules.routings["t"].gone == ()
 
 
 def test_which_partitions_are_available() -> None:
