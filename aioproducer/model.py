@@ -7,6 +7,7 @@ import typing
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from numbers import Number
 from operator import index
 from typing import Any, Final, Generic, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
@@ -343,9 +344,6 @@ def is_number(value: Any) -> bool:
     """Return whether `value` is accepted as a float: int, float, Decimal, Fraction, and numpy's integers and floats; no bool."""
     if isinstance(value, (int, float)):
         return not isinstance(value, bool)
-    # Imported for other types.
-    from numbers import Number
-
     return isinstance(value, Number) and not isinstance(value, complex)
 
 
@@ -377,10 +375,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-class _NotATime(Exception):
-    """Holds the reason why a value is no record's time."""
-
-
 def timestamp_of(name: str, value: Any, where: str = "") -> int:
     """Return the milliseconds since 1970 of an integer, or of a datetime with a time zone. Parts of a millisecond are cut off.
 
@@ -392,30 +386,26 @@ def timestamp_of(name: str, value: Any, where: str = "") -> int:
     Raises:
         UsageError: the value is neither, or not between 0 and 2**63 - 1. The text names the accepted values.
     """
-    try:
-        moment = _milliseconds_of(value) if isinstance(value, datetime) else exact_int(value)
-        if moment is None or not 0 <= moment <= _MAX_TIMESTAMP_MS:
-            raise _NotATime("it is whole milliseconds since 1970, or a datetime with a time zone")
-    except _NotATime as reason:
-        # A time zone that raises also does so when the text shows the datetime.
-        told = value if isinstance(value, datetime) and reason.__cause__ is None else shown(value)
-        raise UsageError(f"{name}={told}{where}: {reason}, or None") from reason.__cause__
-    return moment
-
-
-def _milliseconds_of(moment: datetime) -> int:
+    reason = "it is whole milliseconds since 1970, or a datetime with a time zone"
+    moment = None
+    if not isinstance(value, datetime):
+        moment = exact_int(value)
     # pandas.NaT is a datetime, and not equal to itself.
-    if moment != moment:
-        raise _NotATime("a missing time is none. Leave the record out, or give a time")
-    try:
-        offset = moment.utcoffset()
-        since_epoch = None if offset is None else int((moment - _EPOCH) // _MILLISECOND)
-    # A tzinfo of the caller may raise any error.
-    except USER_FAILURES as error:
-        raise _NotATime(f"its time zone raised {type(error).__name__}. Give whole milliseconds since 1970") from error
-    if since_epoch is None:
-        raise _NotATime("it has no time zone. Give a datetime with one, as datetime.now(UTC) is, whole milliseconds since 1970")
-    return since_epoch
+    elif value != value:
+        reason = "a missing time is none. Leave the record out, or give a time"
+    else:
+        try:
+            if value.utcoffset() is None:
+                reason = "it has no time zone. Give a datetime with one, as datetime.now(UTC) is, whole milliseconds since 1970"
+            else:
+                moment = int((value - _EPOCH) // _MILLISECOND)
+        # A tzinfo of the caller may raise any error, also when the text shows the datetime.
+        except USER_FAILURES as error:
+            why = f"its time zone raised {type(error).__name__}. Give whole milliseconds since 1970"
+            raise UsageError(f"{name}={shown(value)}{where}: {why}, or None") from error
+    if moment is None or not 0 <= moment <= _MAX_TIMESTAMP_MS:
+        raise UsageError(f"{name}={value if isinstance(value, datetime) else shown(value)}{where}: {reason}, or None")
+    return moment
 
 
 def seconds_of(name: str, value: Any) -> float | None:

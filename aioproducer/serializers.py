@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -32,7 +33,6 @@ __all__ = [
     "json_serializer",
     "mistyped",
     "serialize",
-    "stale_failure",
     "string_serializer",
 ]
 
@@ -40,8 +40,6 @@ __all__ = [
 OF_VALUE: Final = 0
 OF_RECORD: Final = 1
 WITH_HEADERS: Final = 2
-# Bytes, or headers beside them, as `Encoder.encode` may return them.
-_WITH_HEADERS_LENGTH: Final = 2
 
 
 def string_serializer(value: str) -> bytes:
@@ -51,9 +49,6 @@ def string_serializer(value: str) -> bytes:
 
 def json_serializer(value: object) -> bytes:
     """Return compact UTF-8 JSON of a value. It refuses NaN and infinities, because no JSON reader accepts them."""
-    # Imported where it is used, as most producers serialize by other means.
-    import json
-
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -71,11 +66,6 @@ class Step(NamedTuple):
     shape: int = OF_VALUE
     kind: type | None = None
     serializer: Serializer[Any] | None = None
-
-    @property
-    def is_prepared(self) -> bool:
-        """Return whether the step can be taken."""
-        return self.function is not None or self.serializer is None
 
 
 AS_BYTES: Final = Step()
@@ -111,13 +101,7 @@ def adapt(function: Callable[..., bytes] | Serializer[Any] | None, name: str = "
     return Step(function)
 
 
-def _call(_what: str, function: Callable[..., Any], *given: Any) -> Any:
-    return function(*given)
-
-
-def serialize(
-    what: str, step: Step, topic: str, headers: Headers, value: Any, call: Callable[..., Any] = _call
-) -> tuple[bytes | None, Headers]:
+def serialize(what: str, step: Step, topic: str, headers: Headers, value: Any, call: Callable[..., Any]) -> tuple[bytes | None, Headers]:
     """Return the bytes of a key or value, and the headers that the record has now.
 
     None stays None: it is a null key or a tombstone.
@@ -182,20 +166,13 @@ def failure(what: str, topic: str, value: object, error: BaseException) -> Seria
     return SerializationError(f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}")
 
 
-def stale_failure(topic: str, encoder: object, error: BaseException) -> SerializationError:
-    """Return the error of an encoder whose `is_stale` raised."""
-    return SerializationError(
-        f"`is_stale` of the encoder {type(encoder).__name__} raised {type(error).__name__}{_place(error)} for {topic!r}"
-    )
-
-
 def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) -> tuple[bytes, Headers]:
     """Return the bytes and headers of what a serializer returned, if that is not bytes.
 
     Raises:
         SerializationError: it is neither bytes of another type nor, from an `Encoder`, a pair of bytes and headers.
     """
-    if shape == WITH_HEADERS and isinstance(encoded, tuple) and len(encoded) == _WITH_HEADERS_LENGTH:
+    if shape == WITH_HEADERS and isinstance(encoded, tuple) and len(encoded) == 2:
         encoded, headers = encoded
     if isinstance(encoded, (bytes, bytearray, memoryview)):
         return _copied(what, topic, encoded), headers
@@ -218,10 +195,6 @@ def _place(error: BaseException) -> str:
 
 
 # Holds how the keys and values of one topic become bytes: by plain functions, or by encoders that are prepared once for each topic.
-
-
-# The value in place of the awaitable of `prepare` until it has returned.
-_NOT_RETURNED: Final = object()
 
 
 class _Nothing:
@@ -308,19 +281,19 @@ class Encoding:
     async def _prepared(self, what: str, step: Step, encoders: list[Encoder[Any]]) -> Step:
         if step.serializer is None:
             return step
-        given: Any = _NOT_RETURNED
         try:
-            given = step.serializer.prepare(self.topic)
-            encoder = await given
+            given: Any = step.serializer.prepare(self.topic)
+            is_awaitable = inspect.isawaitable(given)
+            encoder: Any = await given if is_awaitable else None
         except Exception as error:
-            if given is not _NOT_RETURNED and not inspect.isawaitable(given):
-                raise SerializationError(
-                    f"{what}_serializer was prepared for {self.topic!r}, and `prepare` returned {type(given).__name__}, "
-                    "which cannot be awaited: make it an `async def`"
-                ) from error
-            cause = failure(what, self.topic, None, error)
-            told = str(cause).replace(" on a NoneType for ", " while it was prepared for ")
-            raise SerializationError(told) from error
+            raise SerializationError(
+                f"{what}_serializer raised {type(error).__name__}{_place(error)} while it was prepared for {self.topic!r}"
+            ) from error
+        if not is_awaitable:
+            raise SerializationError(
+                f"{what}_serializer was prepared for {self.topic!r}, and `prepare` returned {type(given).__name__}, "
+                "which cannot be awaited: make it an `async def`"
+            )
         function = getattr(encoder, "encode", None)
         if not callable(function):
             raise SerializationError(
@@ -344,7 +317,9 @@ def _is_stale(topic: str, encoder: Encoder[Any]) -> bool:
         ask: Callable[[], bool] | None = getattr(encoder, "is_stale", None)
         return ask is not None and bool(ask())
     except USER_FAILURES as error:
-        raise stale_failure(topic, encoder, error) from error
+        raise SerializationError(
+            f"`is_stale` of the encoder {type(encoder).__name__} raised {type(error).__name__}{_place(error)} for {topic!r}"
+        ) from error
 
 
 class Encodings:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 from collections.abc import AsyncIterable, Callable, Iterable
 from datetime import date, datetime, time
+from decimal import Decimal
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NewType, TypeAlias, TypeVar, get_origin
+from uuid import UUID
 
 from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.delivery.deliveries import Deliveries
@@ -256,18 +260,11 @@ def _dataclass_json(value: Any) -> bytes:
 
 
 def _json(value: object) -> bytes:
-    import json
-
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
 
 
 def _plain(value: object) -> object:
     """Return what JSON has in place of a value of a common type."""
-    # Most programs have none of these in their values, and should not pay for their import.
-    from decimal import Decimal
-    from pathlib import PurePath
-    from uuid import UUID
-
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     if isinstance(value, (UUID, Decimal, PurePath)):

@@ -21,7 +21,9 @@ class Topics(str, enum.Enum):  # noqa: UP042  (as users of 3.10 wrote it)
 
 
 def validated(topic: Any = "orders", value: Any = b"v", options: dict[str, Any] | None = None, **given: Any) -> Any:
-    validation = RecordValidation(ProducerConfig(bootstrap_servers="here:1", **(options or {})), PendingSend)
+    validation = RecordValidation(
+        ProducerConfig(bootstrap_servers="here:1", **(options or {})), PendingSend, lambda _what, function, *given: function(*given)
+    )
     fields = {"key": None, "partition": None, "timestamp_ms": None, "headers": (), **given}
     return validation.record(topic, value, *fields.values())
 

@@ -6,10 +6,12 @@ import functools
 import json
 import operator
 import re
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.errors import ConfigError, SerializationError
 from aioproducer.serializers import AS_BYTES, adapt, json_serializer, serialize, string_serializer
 
@@ -22,7 +24,7 @@ HEADERS: Final = (("trace", b"1"),)
 
 def given(function: Callable[..., Any] | None, value: object) -> bytes | None:
     """Return the bytes that the function makes of a value."""
-    encoded, headers = serialize("value", adapt(function), "orders", HEADERS, value)
+    encoded, headers = serialize("value", adapt(function), "orders", HEADERS, value, SlowCallbacks(time.monotonic).call)
     assert headers is HEADERS
     return encoded
 

@@ -185,12 +185,6 @@ def test_a_coroutine_function() -> None:
         step_of("key", later)
 
 
-def test_a_two_phase_serializer_is_not_prepared() -> None:
-    step = step_of("value", Prepares())
-    assert not step.is_prepared
-    assert AS_BYTES.is_prepared
-
-
 def test_nothing_is_imported_for_it() -> None:
     """A program without pydantic and msgspec does not import them by its topics."""
     program = """

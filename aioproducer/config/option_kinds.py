@@ -94,33 +94,18 @@ class Option(NamedTuple):
     Attributes:
         doc: one sentence.
         java: Java's name; empty: the field's name with dots; None: Java has no such option.
-        librdkafka: other names in librdkafka, and the factor from their unit to the unit here.
-        python: names of the argument in aiokafka and kafka-python.
-        kips: names of the option in proposals.
+        aliases: other names: with dots librdkafka's and those of proposals, with underscores those of arguments of Python's clients.
     """
 
     kind: Kind
     doc: str
     java: str | None
-    librdkafka: Mapping[str, int]
-    kips: tuple[str, ...]
-    python: tuple[str, ...]
+    aliases: tuple[str, ...]
 
 
-def option(
-    default: Any,
-    kind: Kind,
-    doc: str,
-    *,
-    java: str | None = "",
-    librdkafka: tuple[str, ...] | Mapping[str, int] = (),
-    kips: tuple[str, ...] = (),
-    python: tuple[str, ...] = (),
-    repr: bool = True,
-) -> Any:
+def option(default: Any, kind: Kind, doc: str, *aliases: str, java: str | None = "", repr: bool = True) -> Any:
     """Return a dataclass field that is an option. `default` is as a config holds it."""
-    names = dict.fromkeys(librdkafka, 1) if isinstance(librdkafka, tuple) else librdkafka
-    return field(default=default, repr=repr, metadata={"option": Option(kind, doc, java, names, kips, python)})
+    return field(default=default, repr=repr, metadata={"option": Option(kind, doc, java, aliases)})
 
 
 # Numbers and flags

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config.jaas import read_jaas
 from aioproducer.config.option_kinds import FLAG, USER, whole_number
@@ -49,28 +49,20 @@ _SAY_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
 # librdkafka has one level option for all codecs.
 _LEVEL: Final = "compression.level"
 _LEVELS: Final = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
+# librdkafka's name of buffer_memory, in another unit.
+_KBYTES: Final = "queue.buffering.max.kbytes"
 # Options of KIP-693, which is in no released Kafka. A name that is no field here is an option of the user's circuit breaker.
 _BREAKER: Final = "producer.circuit.breaker."
 _BREAKERS_OPTIONS: Final = "circuit_breaker_options"
 _TRANSLATED: Final = (_JAAS, _PROVIDERS, "ssl.check.hostname", "enable.ssl.certificate.verification", "ssl.protocol", *_SAY_NOTHING)
 
 
-class _Place(NamedTuple):
-    """Holds the field of a name, and the factor from the name's unit to the field's."""
-
-    field: str
-    scale: int = 1
-
-
-def _names(table: Mapping[str, Option]) -> dict[str, _Place]:
-    """Return every name of every option."""
+def _names(table: Mapping[str, Option]) -> dict[str, str]:
+    """Return the field of every name of every option."""
     names = {}
     for field, option in table.items():
-        others = [*option.kips, *option.python, *(name.replace("_", ".") for name in option.python)]
-        if option.java is not None:
-            others.append(option.java or field.replace("_", "."))
-        names.update(dict.fromkeys([field, *others], _Place(field)))
-        names.update({name: _Place(field, scale) for name, scale in option.librdkafka.items()})
+        java = field if option.java is None else option.java or _dotted(field)
+        names.update(dict.fromkeys((field, java, *option.aliases, *map(_dotted, option.aliases)), field))
     return names
 
 
@@ -85,27 +77,27 @@ def options_of(mapping: Mapping[Any, Any], table: Mapping[str, Option], *, dotte
     Raises:
         ConfigError: a name is unknown (the text has the nearest), two names mean one option, or a value cannot be translated.
     """
-    names = {name: place for name, place in _names(table).items() if dotted or "." not in name}
+    names = {name: field for name, field in _names(table).items() if dotted or "." not in name}
     if dotted:
-        names[_LEVEL] = _Place(_LEVEL)
+        names[_LEVEL] = _LEVEL
     given: dict[str, str] = {}
     options: dict[str, Any] = {}
     aliases = _aliases(mapping)
     for written, name, value in _translated(mapping, aliases):
-        place = names.get(_of_breaker(name))
-        if place is None and isinstance(name, str) and name.startswith(_BREAKER):
+        field = names.get(_of_breaker(name))
+        if field is None and isinstance(name, str) and name.startswith(_BREAKER):
             options[_BREAKERS_OPTIONS] = {**(options.get(_BREAKERS_OPTIONS) or {}), name.removeprefix(_BREAKER): value}
             continue
-        if place is None:
+        if field is None:
             raise ConfigError(_say_unknown(written, _names(table), dotted=dotted))
-        if place.field in given:
-            raise ConfigError(f"{given[place.field]!r} and {written!r} are both {place.field}: keep one")
-        if aliases and isinstance(value, str) and has_reference(value) and not _takes_references(table, place.field):
+        if field in given:
+            raise ConfigError(f"{given[field]!r} and {written!r} are both {field}: keep one")
+        if aliases and isinstance(value, str) and has_reference(value) and not _takes_references(table, field):
             raise ConfigError(
                 f"{written!r} has a reference: references are read in secret options and sasl_username alone. Give the value itself"
             )
-        given[place.field] = written
-        options[place.field] = value if place.scale == 1 else whole_number(name, value) * place.scale
+        given[field] = written
+        options[field] = whole_number(name, value) * 1024 if name == _KBYTES else value
     if dotted:
         _place_level(options)
         _place_partitioner(options)
@@ -126,13 +118,13 @@ def _takes_references(table: Mapping[str, Option], field: str) -> bool:
     return field in table and (table[field].kind.is_secret or table[field].kind is USER)
 
 
-def _say_unknown(name: Any, names: Mapping[str, _Place], *, dotted: bool) -> str:
+def _say_unknown(name: Any, names: Mapping[str, str], *, dotted: bool) -> str:
     if not isinstance(name, str):
         return f"an option's name is a string, not {type(name).__name__}"
     near = difflib.get_close_matches(name, names, 1, 0.6)
     if not near:
         return f"unknown option {name!r}"
-    return f"unknown option {name!r}; did you mean {near[0] if dotted else names[near[0]].field!r}?"
+    return f"unknown option {name!r}; did you mean {near[0] if dotted else names[near[0]]!r}?"
 
 
 def _place_level(options: dict[str, Any]) -> None:

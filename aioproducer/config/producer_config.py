@@ -99,7 +99,7 @@ class ProducerConfig(SecurityOptions):
     _chosen: ClassVar[frozenset[str]]
 
     bootstrap_servers: str | tuple[str, ...] = option(
-        ("localhost:9092",), ADDRESSES, "some brokers, from which all others are found", librdkafka=("metadata.broker.list",)
+        ("localhost:9092",), ADDRESSES, "some brokers, from which all others are found", "metadata.broker.list"
     )
     client_dns_lookup: str = option(
         "use_all_dns_ips",
@@ -112,9 +112,7 @@ class ProducerConfig(SecurityOptions):
         "the name that brokers log, meter and set quotas for; empty: `aioproducer-1`, `aioproducer-2`, ... in each process, or "
         "`aioproducer-` and the transactional_id; Java: `producer-1`, ...",
     )
-    acks: Acks | int | str = option(
-        Acks.ALL, ACKS, "replicas that must have a record before its broker answers", librdkafka=("request.required.acks",)
-    )
+    acks: Acks | int | str = option(Acks.ALL, ACKS, "replicas that must have a record before its broker answers", "request.required.acks")
     enable_idempotence: bool | None = option(
         None,
         or_none(FLAG),
@@ -124,9 +122,7 @@ class ProducerConfig(SecurityOptions):
         None, or_none(bounded_text(1)), "the name under which transactions are begun, and earlier producers of that name ended"
     )
     transaction_timeout_ms: float = option(60_000, ms(1, INT_MAX), "after which the coordinator aborts a transaction that is still open")
-    compression_type: Compression | str = option(
-        Compression.NONE, COMPRESSION, "codec of record batches", librdkafka=("compression.codec",)
-    )
+    compression_type: Compression | str = option(Compression.NONE, COMPRESSION, "codec of record batches", "compression.codec")
     compression_gzip_level: int = option(-1, number(1, 9, none=(-1,)), "1 is fast, 9 is small; -1: the library's own")
     compression_lz4_level: int = option(9, number(1, 17), "9 stands for the fast compressor, as in Java; any other is a level")
     compression_zstd_level: int = option(3, number(-131_072, 22), "low is fast, high is small")
@@ -134,38 +130,31 @@ class ProducerConfig(SecurityOptions):
         0,
         or_word("auto", ms(0)),
         "how long a partial batch waits for more records; auto: while one of its partition is in flight; Java: 5",
-        librdkafka=("queue.buffering.max.ms",),
+        "queue.buffering.max.ms",
     )
     batch_size: int = option(16_384, size(1, none=(1, 0)), "bytes of a full batch of one partition; 0: each record its own batch")
     batch_max_size: int = option(
         262_144,
         size(1),
         "bytes that a full batch may come to while it waits to be sent (KIP-782); batch_size or less: no more than that",
+        "batch.max.size",
         java=None,
-        kips=("batch.max.size",),
     )
-    max_request_size: int = option(
-        1_048_576, size(1), "bytes of one request, and of one record uncompressed", librdkafka=("message.max.bytes",)
-    )
+    max_request_size: int = option(1_048_576, size(1), "bytes of one request, and of one record uncompressed", "message.max.bytes")
     buffer_memory: int = option(
-        33_554_432,
-        number(1, unit="bytes"),
-        "bytes of all records that are not acknowledged yet",
-        librdkafka={"queue.buffering.max.kbytes": 1024},
+        33_554_432, number(1, unit="bytes"), "bytes of all records that are not acknowledged yet", "queue.buffering.max.kbytes"
     )
     max_in_flight_requests_per_connection: int = option(
-        5, number(1, unit="requests"), "unanswered produce requests per broker", librdkafka=("max.in.flight",)
+        5, number(1, unit="requests"), "unanswered produce requests per broker", "max.in.flight"
     )
     max_block_ms: float = option(60_000, ms(0), "how long `send` itself and `start` may wait")
-    delivery_timeout_ms: float = option(
-        120_000, ms(0), "from a record's append to its end, acknowledged or failed", librdkafka=("message.timeout.ms",)
-    )
-    request_timeout_ms: float = option(30_000, ms(1, INT_MAX), "how long a request may stay unanswered", librdkafka=("socket.timeout.ms",))
+    delivery_timeout_ms: float = option(120_000, ms(0), "from a record's append to its end, acknowledged or failed", "message.timeout.ms")
+    request_timeout_ms: float = option(30_000, ms(1, INT_MAX), "how long a request may stay unanswered", "socket.timeout.ms")
     retries: int = option(
         INT_MAX,
         number(0, INT_MAX, unit="times"),
         "how often a batch is sent again at most; delivery_timeout_ms ends it too",
-        librdkafka=("message.send.max.retries",),
+        "message.send.max.retries",
     )
     retry_backoff_ms: float = option(100, ms(0), "first pause before a retry; doubles, with jitter")
     retry_backoff_max_ms: float = option(1_000, ms(0), "longest pause before a retry")
@@ -177,25 +166,14 @@ class ProducerConfig(SecurityOptions):
     socket_connection_setup_timeout_max_ms: float = option(30_000, ms(1), "longest that a connection may take to stand")
     connections_max_idle_ms: float = option(540_000, ms(1, none=(-1, 0)), "idle time after which a connection is closed; -1: never")
     send_buffer_bytes: int = option(
-        -1,
-        size(1, none=(-1, 0)),
-        "the sockets' SO_SNDBUF; -1: the system tunes it; Java: 131072",
-        librdkafka=("socket.send.buffer.bytes",),
+        -1, size(1, none=(-1, 0)), "the sockets' SO_SNDBUF; -1: the system tunes it; Java: 131072", "socket.send.buffer.bytes"
     )
     receive_buffer_bytes: int = option(
-        -1,
-        size(1, none=(-1, 0)),
-        "the sockets' SO_RCVBUF; -1: the system tunes it; Java: 32768",
-        librdkafka=("socket.receive.buffer.bytes",),
+        -1, size(1, none=(-1, 0)), "the sockets' SO_RCVBUF; -1: the system tunes it; Java: 32768", "socket.receive.buffer.bytes"
     )
-    metadata_max_age_ms: float = option(
-        300_000, ms(1), "age at which metadata is fetched again", librdkafka=("topic.metadata.refresh.interval.ms",)
-    )
+    metadata_max_age_ms: float = option(300_000, ms(1), "age at which metadata is fetched again", "topic.metadata.refresh.interval.ms")
     metadata_max_idle_ms: float = option(
-        300_000,
-        ms(5000),
-        "a topic that nothing was sent to for so long is forgotten, with all that is kept of it",
-        kips=("metadata.evict.ms",),
+        300_000, ms(5000), "a topic that nothing was sent to for so long is forgotten, with all that is kept of it", "metadata.evict.ms"
     )
     metadata_recovery_strategy: str = option(
         "rebootstrap", words("rebootstrap", "none"), "when no known broker answers: start over at bootstrap_servers, or keep trying"
@@ -207,8 +185,8 @@ class ProducerConfig(SecurityOptions):
         True,
         FLAG,
         "whether brokers may create a topic that is asked for and not there; always so in Java",
+        "allow.auto.create.topics",
         java=None,
-        librdkafka=("allow.auto.create.topics",),
     )
     message_format_max: int = option(2, number(0, 2), "newest record format to send: 2 (Kafka 0.11 and newer), 1 or 0", java=None)
     close_timeout_ms: float = option(20_000, ms(0), "how long `stop` may flush before what is left fails", java=None)
@@ -240,7 +218,6 @@ class ProducerConfig(SecurityOptions):
         plugins(*METHODS),
         "see each record before it is queued, and how it ended; in this order; none: records take the fast path",
         java="interceptor.classes",
-        librdkafka=("interceptors",),
     )
     metrics_recording_level: str = option(
         "info",

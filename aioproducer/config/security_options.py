@@ -229,17 +229,13 @@ class SecurityOptions:
         None,
         or_none(Kind("an ssl.SSLContext, a function that returns one", _context)),
         "the context of TLS connections in place of the other ssl_ options; a function is called for each connection",
+        "ssl_context",
         java=None,
-        python=("ssl_context",),
     )
     ssl_truststore_location: str | None = option(
-        None,
-        PATH,
-        "file of the certificates that are trusted, PEM or PKCS12; None: the system's",
-        librdkafka=("ssl.ca.location",),
-        python=("ssl_cafile",),
+        None, PATH, "file of the certificates that are trusted, PEM or PKCS12; None: the system's", "ssl.ca.location", "ssl_cafile"
     )
-    ssl_truststore_certificates: str | None = option(None, PEM, "the certificates that are trusted", librdkafka=("ssl.ca.pem",))
+    ssl_truststore_certificates: str | None = option(None, PEM, "the certificates that are trusted", "ssl.ca.pem")
     ssl_truststore_type: str | None = option(
         None, Kind("PEM or PKCS12; None, and Java's JKS: the first bytes of the file tell", _store), "what ssl_truststore_location is"
     )
@@ -251,24 +247,20 @@ class SecurityOptions:
         None, Kind("PEM or PKCS12; None, and Java's JKS: the first bytes of the file tell", _store), "what ssl_keystore_location is"
     )
     ssl_keystore_password: Secret | str | None = option(None, SECRET, "the password of ssl_keystore_location, if that is PKCS12")
-    ssl_keystore_key: Secret | str | None = option(None, PEM_SECRET, "the client's key", librdkafka=("ssl.key.pem",))
+    ssl_keystore_key: Secret | str | None = option(None, PEM_SECRET, "the client's key", "ssl.key.pem")
     ssl_keystore_certificate_chain: str | None = option(
-        None, PEM, "the client's certificate, and those that lead to its CA", librdkafka=("ssl.certificate.pem",)
+        None, PEM, "the client's certificate, and those that lead to its CA", "ssl.certificate.pem"
     )
-    ssl_key_location: str | None = option(
-        None, PATH, "file of the client's key, PEM", java=None, librdkafka=("ssl.key.location",), python=("ssl_keyfile",)
-    )
+    ssl_key_location: str | None = option(None, PATH, "file of the client's key, PEM", "ssl.key.location", "ssl_keyfile", java=None)
     ssl_certificate_location: str | None = option(
         None,
         PATH,
         "file of the client's certificate, and those that lead to its CA, PEM",
+        "ssl.certificate.location",
+        "ssl_certfile",
         java=None,
-        librdkafka=("ssl.certificate.location",),
-        python=("ssl_certfile",),
     )
-    ssl_key_password: Secret | str | None = option(
-        None, SECRET, "the password of the client's key, if it is encrypted", python=("ssl_password",)
-    )
+    ssl_key_password: Secret | str | None = option(None, SECRET, "the password of the client's key, if it is encrypted", "ssl_password")
     ssl_endpoint_identification_algorithm: str = option(
         "https", Kind("https, or none", _endpoint), "whether the broker's certificate must have its host name; none: it need not"
     )
@@ -279,37 +271,22 @@ class SecurityOptions:
         (),
         Kind("OpenSSL's names, such as ECDHE-RSA-AES256-GCM-SHA384", _ciphers),
         "the cipher suites of TLSv1.2 that may be agreed on, those of TLSv1.3 are always OpenSSL's; none: OpenSSL's own choice",
-        python=("ssl_ciphers",),
+        "ssl_ciphers",
     )
     ssl_crl_location: str | None = option(
-        None,
-        PATH,
-        "file of certificates that were revoked, PEM",
-        java=None,
-        librdkafka=("ssl.crl.location",),
-        python=("ssl_crlfile",),
+        None, PATH, "file of certificates that were revoked, PEM", "ssl.crl.location", "ssl_crlfile", java=None
     )
     sasl_mechanism: str | None = option(
         None,
         or_none(words("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _TOKENS, AWS_MSK_IAM, GSSAPI, upper=True)),
         "how the client proves its identity; there is no default (Java's is GSSAPI, aiokafka's PLAIN)",
-        librdkafka=("sasl.mechanisms",),
+        "sasl.mechanisms",
     )
     sasl_username: Secret | str | None = option(
-        None,
-        USER,
-        "the user's name, or the delegation token's id",
-        java=None,
-        librdkafka=("sasl.username",),
-        python=("sasl_plain_username",),
+        None, USER, "the user's name, or the delegation token's id", "sasl.username", "sasl_plain_username", java=None
     )
     sasl_password: Secret | str | None = option(
-        None,
-        SECRET,
-        "the user's password, or the delegation token's HMAC",
-        java=None,
-        librdkafka=("sasl.password",),
-        python=("sasl_plain_password",),
+        None, SECRET, "the user's password, or the delegation token's HMAC", "sasl.password", "sasl_plain_password", java=None
     )
     sasl_token_auth: bool = option(False, FLAG, "whether sasl_username and sasl_password are a delegation token", java=None)
     sasl_oauthbearer_token_endpoint_url: str | None = option(
@@ -318,10 +295,10 @@ class SecurityOptions:
         "where tokens of OAUTHBEARER are fetched: a token endpoint of OpenID Connect, or a file that another program renews",
     )
     sasl_oauthbearer_client_credentials_client_id: str | None = option(
-        None, TEXT, "the client's id at the token endpoint", librdkafka=("sasl.oauthbearer.client.id",)
+        None, TEXT, "the client's id at the token endpoint", "sasl.oauthbearer.client.id"
     )
     sasl_oauthbearer_client_credentials_client_secret: Secret | str | None = option(
-        None, SECRET, "the client's secret at the token endpoint", librdkafka=("sasl.oauthbearer.client.secret",)
+        None, SECRET, "the client's secret at the token endpoint", "sasl.oauthbearer.client.secret"
     )
     sasl_oauthbearer_scope: str | None = option(None, TEXT, "the scope of the tokens; None: the endpoint decides")
     sasl_oauthbearer_header_urlencode: bool = option(
@@ -331,12 +308,10 @@ class SecurityOptions:
         None,
         PATH,
         "file of the certificates that are trusted of the token endpoint, PEM; None: the system's",
+        "https.ca.location",
         java=None,
-        librdkafka=("https.ca.location",),
     )
-    https_ca_pem: str | None = option(
-        None, PEM, "the certificates that are trusted of the token endpoint", java=None, librdkafka=("https.ca.pem",)
-    )
+    https_ca_pem: str | None = option(None, PEM, "the certificates that are trusted of the token endpoint", "https.ca.pem", java=None)
     sasl_aws_region: str | None = option(
         None,
         matching(r"[a-z]+(-[a-z]+)+-\d+", "a region of AWS, such as eu-central-1"),
@@ -362,9 +337,9 @@ class SecurityOptions:
         None,
         _TOKEN,
         "the bearer token of OAUTHBEARER; a function or coroutine function returns it, or (it, its end since 1970, principal, extensions)",
+        "oauth_cb",
+        "sasl_oauth_token_provider",
         java=None,
-        librdkafka=("oauth_cb",),
-        python=("sasl_oauth_token_provider",),
         # an object that makes tokens may show a secret
         repr=False,
     )
@@ -372,8 +347,8 @@ class SecurityOptions:
         (),
         Kind("a mapping, or name=value,name=value", _extensions),
         "the SASL extensions that are sent with each token, such as logicalCluster of Confluent Cloud",
+        "sasl.oauthbearer.extensions",
         java=None,
-        librdkafka=("sasl.oauthbearer.extensions",),
     )
     sasl_login_refresh_window_factor: float = option(0.8, share(0.5, 1.0), "share of a token's life after which it is refreshed")
     sasl_login_refresh_window_jitter: float = option(
@@ -400,22 +375,22 @@ class SecurityOptions:
         None,
         or_none(Kind("a host's name", _part)),
         "the host of the brokers' principals, if all brokers have one principal; None: each broker's advertised name",
+        "sasl_kerberos_domain_name",
         java=None,
-        python=("sasl_kerberos_domain_name",),
     )
     sasl_kerberos_principal: str | None = option(
         None,
         or_none(Kind("a principal", _principal)),
         "the client's principal; None: that of the ticket cache, or the first one of the keytab",
+        "sasl.kerberos.principal",
         java=None,
-        librdkafka=("sasl.kerberos.principal",),
     )
     sasl_kerberos_keytab: str | None = option(
         None,
         PATH,
         "file of the principal's key, by which tickets are fetched and renewed; None: they come from the ticket cache (KRB5CCNAME)",
+        "sasl.kerberos.keytab",
         java=None,
-        librdkafka=("sasl.kerberos.keytab",),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from aioproducer.errors import KafkaError, RecordTooLarge, SerializationError, UsageError
 from aioproducer.interfaces import USER_FAILURES
@@ -32,6 +32,8 @@ __all__ = [
     "header_pairs",
 ]
 
+
+T = TypeVar("T")
 
 # Bytes of a batch's objects in `buffer_memory`, beside its records.
 BATCH_OVERHEAD: Final = 1024
@@ -102,26 +104,6 @@ def _check_format(config: ProducerConfig) -> None:
         raise UsageError(f"headers need record format 2, and message_format_max={config.message_format_max}. Raise it, or send none.")
 
 
-R_co = TypeVar("R_co", covariant=True)
-
-
-class MakesRecord(Protocol[R_co]):
-    """Makes a record of validated parts; `size` is the most bytes that the record takes in a batch."""
-
-    def __call__(
-        self,
-        topic: str,
-        *,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: bytes,
-        size: int,
-    ) -> R_co:
-        """Return the record."""
-
-
 class Unencoded(NamedTuple):
     """Holds what a record lacks whose serializers are not prepared yet.
 
@@ -134,22 +116,18 @@ class Unencoded(NamedTuple):
     encode: Callable[[], tuple[bytes | None, bytes | None, bytes, int]]
 
 
-def _call(_what: str, function: Callable[..., Any], *given: Any) -> Any:
-    return function(*given)
-
-
-class RecordValidation(Generic[R_co]):
+class RecordValidation(Generic[T]):
     """Validates the records of one producer.
 
     Args:
-        make: makes the record that `record` returns.
+        make: `PendingSend`, which `record` makes of a topic, its validated parts, and the most bytes that they take in a batch.
         call: calls a serializer, given its name, the function and the arguments.
 
     Attributes:
         encodings: how keys and values become bytes by the options.
     """
 
-    def __init__(self, config: ProducerConfig, make: MakesRecord[R_co], call: Callable[..., Any] = _call) -> None:
+    def __init__(self, config: ProducerConfig, make: Callable[..., T], call: Callable[..., Any]) -> None:
         self._config = config
         self._make = make
         self._call = call
@@ -158,7 +136,7 @@ class RecordValidation(Generic[R_co]):
 
     def record(
         self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
-    ) -> R_co:
+    ) -> T:
         """Return the record that `make` makes of the validated arguments.
 
         `encoding` says how key and value become bytes; None: as the options do. If its serializers are not prepared, the record is

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["ResolverRuntime"]
 
 _log = logging.getLogger(__name__)
-_FORKED: Final = "the resolver belongs to the process that was forked from; make one here"
-_ELSEWHERE: Final = "the resolver belongs to another event loop; make one in this loop"
-_STOPPED: Final = "the resolver has stopped"
 
 
 class ResolverRuntime:
@@ -42,6 +39,7 @@ class ResolverRuntime:
 
     Attributes:
         calls: makes the calls to coordinators.
+        is_open: the resolver runs.
     """
 
     def __init__(self, config: ProducerConfig, settings: NetSettings) -> None:
@@ -50,7 +48,7 @@ class ResolverRuntime:
         self._config = config
         self._pid = os.getpid()
         self._failure: BaseException | None = None
-        self._is_open = False
+        self.is_open: bool = False
         self._starting = asyncio.timeout(None)
         instruments = self._instruments = Instruments(config, settings.software_version, loop, int(settings.wall_clock() * 1000))
         view = ClusterMetadata()
@@ -91,7 +89,8 @@ class ResolverRuntime:
             await self.stop()
             raise
         self._supervisor.spawn(self._updater.run(), "metadata")
-        self._is_open = True
+        # A task may have failed meanwhile.
+        self.is_open = self._failure is None
 
     def _notice(self, until: float) -> str:
         told = ", ".join(node.where for node in self._cluster.bootstrap)
@@ -112,25 +111,20 @@ class ResolverRuntime:
         self.check_place()
         if self._failure is not None:
             raise ProducerClosed(f"the resolver failed: {reason_of_end(self._failure)}. Make a new one.") from self._failure
-        if not self._is_open:
-            raise ProducerClosed(_STOPPED)
+        if not self.is_open:
+            raise ProducerClosed("the resolver has stopped")
 
     def check_place(self) -> None:
         """Raise unless this is the resolver's process and event loop."""
         if self.is_forked:
-            raise ProducerClosed(_FORKED)
+            raise ProducerClosed("the resolver belongs to the process that was forked from; make one here")
         if asyncio.get_running_loop() is not self.loop:
-            raise ProducerClosed(_ELSEWHERE)
+            raise ProducerClosed("the resolver belongs to another event loop; make one in this loop")
 
     @property
     def is_forked(self) -> bool:
         """Return whether this process is a forked child of the resolver's process."""
         return os.getpid() != self._pid
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether the resolver runs."""
-        return self._is_open and self._failure is None
 
     async def brokers(self) -> list[BrokerNode]:
         """Return the nodes of all brokers, after the metadata is read anew."""
@@ -141,7 +135,7 @@ class ResolverRuntime:
 
     async def stop(self) -> None:
         """End the waiting calls, the connections and the tasks. Cancellation: they end all the same."""
-        self._is_open = False
+        self.is_open = False
         # RuntimeError: it has started, or failed.
         with contextlib.suppress(RuntimeError):
             self._starting.reschedule(self.loop.time())
@@ -160,21 +154,19 @@ class ResolverRuntime:
         self._failure = error
         if not isinstance(error, asyncio.CancelledError):
             _log.error("The resolver failed: %r", error, exc_info=error)
-        self.calls.close(lambda: ProducerClosed(f"the resolver failed: {reason_of_end(error)}"))
-        self._cluster.close(now=True)
-        self._supervisor.stop()
+        self._end_now(f"the resolver failed: {reason_of_end(error)}")
 
     def drop(self) -> None:
         """End without waiting, because the resolver was garbage-collected. Any thread may call it."""
         try:
-            self.loop.call_soon_threadsafe(self._end_now)
+            self.loop.call_soon_threadsafe(self._end_now, "the resolver was dropped without stop()")
         # The event loop is closed.
         except RuntimeError:
             for stream in self._cluster.leave():
                 close_socket(stream)
 
-    def _end_now(self) -> None:
-        self._is_open = False
-        self.calls.close(lambda: ProducerClosed("the resolver was dropped without stop()"))
+    def _end_now(self, why: str) -> None:
+        self.is_open = False
+        self.calls.close(lambda: ProducerClosed(why))
         self._cluster.close(now=True)
         self._supervisor.stop()

@@ -77,88 +77,73 @@ class Row(NamedTuple):
     idle: float = 0.0
 
 
-_TOTAL: Final = (Kind.COUNTER, lambda sensor, _now: sensor.total, 0.0)
-_COUNT: Final = (Kind.COUNTER, lambda sensor, _now: sensor.count, 0.0)
-_NANOSECONDS: Final = (Kind.COUNTER, lambda sensor, _now: sensor.total * 1e9, 0.0)
-_RATE: Final = (Kind.GAUGE, lambda sensor, now: sensor.rate(now), 0.0)
-_COUNT_RATE: Final = (Kind.GAUGE, lambda sensor, now: sensor.count_rate(now), 0.0)
-_AVERAGE: Final = (Kind.GAUGE, lambda sensor, now: sensor.average(now), _NAN)
+# How a row's sensor is read: for each metric that it gives what ends its name, unit and meaning, its kind, reader and idle value.
+_RATE: Final = (("", "", "", Kind.GAUGE, lambda sensor, now: sensor.rate(now), 0.0),)
 # 1.0: nothing is compressed, or nothing was sent.
-_RATIO: Final = (Kind.GAUGE, lambda sensor, now: sensor.average(now), 1.0)
-_MAXIMUM: Final = (Kind.GAUGE, lambda sensor, now: sensor.maximum(now), _NAN)
+_RATIO: Final = (("", "", "", Kind.GAUGE, lambda sensor, now: sensor.average(now), 1.0),)
+_NANOSECONDS: Final = (("-time-ns-total", "", "", Kind.COUNTER, lambda sensor, _now: sensor.total * 1e9, 0.0),)
+# Java's `Meter` of values, and of events.
+_VALUES: Final = (
+    ("-rate", "/s", "", Kind.GAUGE, lambda sensor, now: sensor.rate(now), 0.0),
+    ("-total", "", "", Kind.COUNTER, lambda sensor, _now: sensor.total, 0.0),
+)
+_EVENTS: Final = (
+    ("-rate", "/s", "", Kind.GAUGE, lambda sensor, now: sensor.count_rate(now), 0.0),
+    ("-total", "", "", Kind.COUNTER, lambda sensor, _now: sensor.count, 0.0),
+)
+_SIZES: Final = (
+    ("-avg", "", ", on average", Kind.GAUGE, lambda sensor, now: sensor.average(now), _NAN),
+    ("-max", "", ", at most", Kind.GAUGE, lambda sensor, now: sensor.maximum(now), _NAN),
+)
 _ALL: Final = (Group.PRODUCER, Group.NODE)
 _OF_RECORDS: Final = (Group.PRODUCER, Group.TOPIC)
 _HERE: Final = (Group.PRODUCER,)
 
-# Name, unit, meaning, names of the sensors, kind with reader and idle value, groups.
+# Name, unit, meaning, names of the sensors, how they are read, groups.
 _SENSED: Final = (
-    ("batch-size-avg", "bytes", "of a batch as it is sent, on average", "batch-size", _AVERAGE, _HERE),
-    ("batch-size-max", "bytes", "of the largest batch", "batch-size", _MAXIMUM, _HERE),
+    ("batch-size", "bytes", "of a batch as it is sent", "batch-size", _SIZES, _HERE),
     ("compression-rate-avg", "ratio", "bytes after compression for each before", "compression-rate", _RATIO, _HERE),
     ("compression-rate", "ratio", "bytes after compression for each before", "compression-rate", _RATIO, (Group.TOPIC,)),
-    ("record-queue-time-avg", "ms", "from a batch's beginning to its first request, on average", "record-queue-time", _AVERAGE, _HERE),
-    ("record-queue-time-max", "ms", "the longest of these times", "record-queue-time", _MAXIMUM, _HERE),
-    ("request-latency-avg", "ms", "from a Produce request to its answer, on average", "request-latency", _AVERAGE, _ALL),
-    ("request-latency-max", "ms", "the longest of these times", "request-latency", _MAXIMUM, _ALL),
-    ("record-send-rate", "records/s", "that were sent, acknowledged or not", "record-send", _RATE, _OF_RECORDS),
-    ("record-send-total", "records", "that were sent, acknowledged or not; a retry counts again", "record-send", _TOTAL, _OF_RECORDS),
-    ("records-per-request-avg", "records", "in a Produce request, on average", "record-send", _AVERAGE, _HERE),
-    ("byte-rate", "bytes/s", "of batches sent", "byte", _RATE, (Group.TOPIC,)),
-    ("byte-total", "bytes", "of batches sent", "byte", _TOTAL, (Group.TOPIC,)),
-    ("record-retry-rate", "records/s", "to be sent again", "record-retry", _RATE, _OF_RECORDS),
-    ("record-retry-total", "records", "to be sent again", "record-retry", _TOTAL, _OF_RECORDS),
-    ("record-error-rate", "records/s", "failed", "record-error", _RATE, _OF_RECORDS),
-    ("record-error-total", "records", "failed, and sends that were refused after they waited", "record-error", _TOTAL, _OF_RECORDS),
-    ("record-size-avg", "bytes", "of the largest record of a batch, on average; of some batches", "record-size", _AVERAGE, _HERE),
-    ("record-size-max", "bytes", "of the largest record; of some batches", "record-size", _MAXIMUM, _HERE),
-    ("batch-split-rate", "batches/s", "cut in smaller ones, as their broker found them too large", "batch-split", _COUNT_RATE, _HERE),
-    ("batch-split-total", "batches", "cut in smaller ones, as their broker found them too large", "batch-split", _COUNT, _HERE),
+    ("record-queue-time", "ms", "from a batch's beginning to its first request", "record-queue-time", _SIZES, _HERE),
+    ("request-latency", "ms", "from a Produce request to its answer", "request-latency", _SIZES, _ALL),
+    ("record-send", "records", "that were sent, acknowledged or not; a retry counts again", "record-send", _VALUES, _OF_RECORDS),
+    ("records-per-request", "records", "in a Produce request", "record-send", _SIZES[:1], _HERE),
+    ("byte", "bytes", "of batches sent", "byte", _VALUES, (Group.TOPIC,)),
+    ("record-retry", "records", "to be sent again", "record-retry", _VALUES, _OF_RECORDS),
+    ("record-error", "records", "failed, and sends that were refused after they waited", "record-error", _VALUES, _OF_RECORDS),
+    ("record-size", "bytes", "of the largest record of a batch; of some batches", "record-size", _SIZES, _HERE),
+    ("batch-split", "batches", "cut in smaller ones, as their broker found them too large", "batch-split", _EVENTS, _HERE),
     (
-        "produce-throttle-time-avg",
-        "ms",
-        "that brokers asked for, on average of the answers with such a time; Java counts all others as 0",
         "produce-throttle-time",
-        _AVERAGE,
+        "ms",
+        "that brokers asked for; Java counts each answer without such a time as 0",
+        "produce-throttle-time",
+        _SIZES,
         _HERE,
     ),
-    ("produce-throttle-time-max", "ms", "the longest of these times", "produce-throttle-time", _MAXIMUM, _HERE),
-    ("buffer-exhausted-rate", "records/s", "that found no memory within max_block_ms", "buffer-exhausted", _COUNT_RATE, _HERE),
-    ("buffer-exhausted-total", "records", "that found no memory within max_block_ms", "buffer-exhausted", _COUNT, _HERE),
+    ("buffer-exhausted", "records", "that found no memory within max_block_ms", "buffer-exhausted", _EVENTS, _HERE),
     ("bufferpool-wait-ratio", "ratio", "of the time in which some send waited for memory", "bufferpool-wait", _RATE, _HERE),
-    ("bufferpool-wait-time-ns-total", "ns", "in which some send waited for memory", "bufferpool-wait", _NANOSECONDS, _HERE),
-    ("flush-time-ns-total", "ns", "spent in flush()", "flush-time", _NANOSECONDS, _HERE),
-    ("metadata-wait-time-ns-total", "ns", "in which some send waited for a topic, of all topics", "metadata-wait", _NANOSECONDS, _HERE),
-    ("txn-init-time-ns-total", "ns", "spent on the transactional producer's id in start()", "txn-init-time", _NANOSECONDS, _HERE),
-    ("txn-begin-time-ns-total", "ns", "spent in begin_transaction()", "txn-begin-time", _NANOSECONDS, _HERE),
-    ("txn-send-offsets-time-ns-total", "ns", "in send_offsets_to_transaction()", "txn-send-offsets-time", _NANOSECONDS, _HERE),
-    ("txn-commit-time-ns-total", "ns", "spent in commit_transaction()", "txn-commit-time", _NANOSECONDS, _HERE),
-    ("txn-abort-time-ns-total", "ns", "spent in abort_transaction()", "txn-abort-time", _NANOSECONDS, _HERE),
-    ("connection-creation-rate", "connections/s", "made", "connection-creation", _COUNT_RATE, _HERE),
-    ("connection-creation-total", "connections", "made", "connection-creation", _COUNT, _HERE),
-    ("connection-close-rate", "connections/s", "lost or closed", "connection-close", _COUNT_RATE, _HERE),
-    ("connection-close-total", "connections", "lost or closed", "connection-close", _COUNT, _HERE),
-    ("successful-authentication-rate", "connections/s", "authenticated, by TLS or SASL", "authentication", _COUNT_RATE, _HERE),
-    ("successful-authentication-total", "connections", "authenticated, by TLS or SASL", "authentication", _COUNT, _HERE),
-    ("failed-authentication-rate", "connections/s", "not made: client or broker refused", "failed-authentication", _COUNT_RATE, _HERE),
-    ("failed-authentication-total", "connections", "not made: client or broker refused", "failed-authentication", _COUNT, _HERE),
-    ("successful-reauthentication-rate", "sessions/s", "renewed", "reauthentication", _COUNT_RATE, _HERE),
-    ("successful-reauthentication-total", "sessions", "renewed", "reauthentication", _COUNT, _HERE),
-    ("failed-reauthentication-rate", "sessions/s", "not renewed", "failed-reauthentication", _COUNT_RATE, _HERE),
-    ("failed-reauthentication-total", "sessions", "not renewed", "failed-reauthentication", _COUNT, _HERE),
-    ("reauthentication-latency-avg", "ms", "that a renewal of a session took, on average", "reauthentication", _AVERAGE, _HERE),
-    ("reauthentication-latency-max", "ms", "the longest of these times", "reauthentication", _MAXIMUM, _HERE),
-    ("network-io-rate", "requests/s", "requests and answers", "request response", _COUNT_RATE, _HERE),
-    ("network-io-total", "requests", "requests and answers", "request response", _COUNT, _HERE),
-    ("outgoing-byte-rate", "bytes/s", "of requests", "request", _RATE, _ALL),
-    ("outgoing-byte-total", "bytes", "of requests", "request", _TOTAL, _ALL),
-    ("incoming-byte-rate", "bytes/s", "of answers", "response", _RATE, _ALL),
-    ("incoming-byte-total", "bytes", "of answers", "response", _TOTAL, _ALL),
-    ("request-rate", "requests/s", "of any kind", "request", _COUNT_RATE, _ALL),
-    ("request-total", "requests", "of any kind", "request", _COUNT, _ALL),
-    ("request-size-avg", "bytes", "of a request, on average", "request", _AVERAGE, _ALL),
-    ("request-size-max", "bytes", "of the largest request", "request", _MAXIMUM, _ALL),
-    ("response-rate", "answers/s", "of any kind", "response", _COUNT_RATE, _ALL),
-    ("response-total", "answers", "of any kind", "response", _COUNT, _ALL),
+    ("bufferpool-wait", "ns", "in which some send waited for memory", "bufferpool-wait", _NANOSECONDS, _HERE),
+    ("flush", "ns", "spent in flush()", "flush-time", _NANOSECONDS, _HERE),
+    ("metadata-wait", "ns", "in which some send waited for a topic, of all topics", "metadata-wait", _NANOSECONDS, _HERE),
+    ("txn-init", "ns", "spent on the transactional producer's id in start()", "txn-init-time", _NANOSECONDS, _HERE),
+    ("txn-begin", "ns", "spent in begin_transaction()", "txn-begin-time", _NANOSECONDS, _HERE),
+    ("txn-send-offsets", "ns", "in send_offsets_to_transaction()", "txn-send-offsets-time", _NANOSECONDS, _HERE),
+    ("txn-commit", "ns", "spent in commit_transaction()", "txn-commit-time", _NANOSECONDS, _HERE),
+    ("txn-abort", "ns", "spent in abort_transaction()", "txn-abort-time", _NANOSECONDS, _HERE),
+    ("connection-creation", "connections", "made", "connection-creation", _EVENTS, _HERE),
+    ("connection-close", "connections", "lost or closed", "connection-close", _EVENTS, _HERE),
+    ("successful-authentication", "connections", "authenticated, by TLS or SASL", "authentication", _EVENTS, _HERE),
+    ("failed-authentication", "connections", "not made: client or broker refused", "failed-authentication", _EVENTS, _HERE),
+    ("successful-reauthentication", "sessions", "renewed", "reauthentication", _EVENTS, _HERE),
+    ("failed-reauthentication", "sessions", "not renewed", "failed-reauthentication", _EVENTS, _HERE),
+    ("reauthentication-latency", "ms", "that a renewal of a session took", "reauthentication", _SIZES, _HERE),
+    ("network-io", "requests", "requests and answers", "request response", _EVENTS, _HERE),
+    ("outgoing-byte", "bytes", "of requests", "request", _VALUES, _ALL),
+    ("incoming-byte", "bytes", "of answers", "response", _VALUES, _ALL),
+    ("request", "requests", "of any kind", "request", _EVENTS, _ALL),
+    ("request-size", "bytes", "of a request", "request", _SIZES, _ALL),
+    ("response", "answers", "of any kind", "response", _EVENTS, _ALL),
 )
 
 # Gauges that the engine supplies when a snapshot is taken: name, unit, meaning.
@@ -210,9 +195,10 @@ _TAGGED: Final = (
 
 
 def _rows() -> Iterable[Row]:
-    for name, unit, doc, sensors, (kind, read, idle), groups in _SENSED:
+    for name, unit, doc, sensors, readings, groups in _SENSED:
         for group in groups:
-            yield Row(group, name, kind, unit, doc, tuple(sensors.split()), read, idle)
+            for end, per, how, kind, read, idle in readings:
+                yield Row(group, name + end, kind, unit + per, doc + how, tuple(sensors.split()), read, idle)
     for name, unit, doc in _ASKED:
         yield Row(Group.PRODUCER, name, Kind.GAUGE, unit, doc)
     yield Row(Group.PARTITION, "incomplete-batches", Kind.GAUGE, "batches", "that have not ended; with metrics_recording_level=debug")

@@ -7,7 +7,7 @@ A message has one type for all its versions.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioproducer.wire.codegen import Source
 from aioproducer.wire.decoder import make_decoder
@@ -53,34 +53,6 @@ def _comparable(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-T = TypeVar("T")
-
-
-class _MadeOnce(Generic[T]):
-    """Makes an attribute when it is read first, as `functools.cached_property` does, but without a lock.
-
-    Before Python 3.12, that one holds a lock while it makes a value. In a child that is forked meanwhile, it is held forever. Two threads
-    that read at once make two values, of which one stays.
-    """
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> _MadeOnce[T]: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> _MadeOnce[T] | T:
-        if instance is None:
-            return self
-        made = instance.__dict__[self._name] = self._make(instance)
-        return made
-
-
 class Codec:
     """Holds the codec of one message in one version.
 
@@ -95,28 +67,36 @@ class Codec:
     """
 
     def __init__(self, name: str, version: int) -> None:
-        self._spec = _spec(name)
-        if version not in self._spec.versions:
-            raise ValueError(f"{name} is known in versions {self._spec.versions.start} to {self._spec.versions.stop - 1}, not {version}")
-        self._version = version
+        versions = _spec(name).versions
+        if version not in versions:
+            raise ValueError(f"{name} is known in versions {versions.start} to {versions.stop - 1}, not {version}")
+        self._place = name, version
 
-    @_MadeOnce
+    @property
     def encode(self) -> Callable[[Any], list[Buffer]]:
-        """Return the function that encodes a message to chunks."""
-        encode: Callable[[Any], list[Buffer]] = make_encoder(self._spec, self._version)
+        encode: Callable[[Any], list[Buffer]] = _encoder(*self._place)
         return encode
 
-    @_MadeOnce
+    @property
     def decode(self) -> Callable[..., Any]:
-        """Return the function that decodes bytes to a message."""
-        decode: Callable[..., Any] = make_decoder(self._spec, self._version, _types(self._spec.name), stepped=False)
+        decode: Callable[..., Any] = _decoder(*self._place, stepped=False)
         return decode
 
-    @_MadeOnce
+    @property
     def decode_in_steps(self) -> Callable[..., Generator[None, None, Any]]:
-        """Return the generator function that decodes bytes to a message in small steps."""
-        decode: Callable[..., Generator[None, None, Any]] = make_decoder(self._spec, self._version, _types(self._spec.name), stepped=True)
+        decode: Callable[..., Generator[None, None, Any]] = _decoder(*self._place, stepped=True)
         return decode
+
+
+# Not `cached_property`: before Python 3.12 it holds a lock while it makes a value, in a child that is forked meanwhile forever.
+@cache
+def _encoder(name: str, version: int) -> Any:
+    return make_encoder(_spec(name), version)
+
+
+@cache
+def _decoder(name: str, version: int, *, stepped: bool) -> Any:
+    return make_decoder(_spec(name), version, _types(name), stepped=stepped)
 
 
 @cache

@@ -145,9 +145,7 @@ def _default(value: object) -> str:
 
 def _others(name: str, option: Option) -> str:
     java = {"": [], None: ["none in Java"]}.get(option.java, [f"`{option.java}`"])
-    java += [f"`{name}` (KIP)" for name in option.kips]
-    java += [f"`{other}`" + (f" (of {scale})" if scale > 1 else "") for other, scale in option.librdkafka.items()]
-    return ", ".join([*java, *(f"`{other}`" for other in option.python if other != name)])
+    return ", ".join([*java, *(f"`{other}`" for other in option.aliases if other != name)])
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

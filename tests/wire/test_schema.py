@@ -93,6 +93,7 @@ def test_a_codec_that_is_made_in_a_thread_keeps_no_other_waiting(monkeypatch: py
         return make(spec, version, *rest, **options)
 
     monkeypatch.setattr(schema, "make_decoder", slow)
+    schema._decoder.cache_clear()
     first, second = schema.Codec("Metadata.response", 0), schema.Codec("Metadata.response", 1)
     making = threading.Thread(target=lambda: first.decode)
     other = threading.Thread(target=lambda: second.decode, daemon=True)

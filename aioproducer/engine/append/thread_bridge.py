@@ -196,22 +196,18 @@ class ThreadBridge:
                 )
             if self._error is not None:
                 raise self._error()
-            self._wake()
+            if not self._is_due:
+                try:
+                    self._loop.call_soon_threadsafe(self._take)
+                except RuntimeError as error:
+                    raise ProducerClosed(LOOP_CLOSED) from error
+                self._is_due = True
             self._held += size
             self._queue.append(handed)
         return handed.future
 
     def _has_room(self) -> bool:
         return self._error is not None or self._held < _LIMIT
-
-    def _wake(self) -> None:
-        if self._is_due:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._take)
-        except RuntimeError as error:
-            raise ProducerClosed(LOOP_CLOSED) from error
-        self._is_due = True
 
     def ask(self, question: Callable[[], T]) -> T:
         """Return the answer of the event loop, given between two of its steps.
@@ -221,8 +217,7 @@ class ThreadBridge:
         Raises:
             TimeoutError: the loop did not answer within some seconds: something holds it.
         """
-        is_here = threading.get_ident() == self._thread or _running_loop() is self._loop
-        if os.getpid() != self._pid or is_here or not self._loop.is_running():
+        if os.getpid() != self._pid or asyncio._get_running_loop() is self._loop or not self._loop.is_running():
             return question()
         answer: Future[T] = Future()
         try:
@@ -297,14 +292,6 @@ class ThreadBridge:
             self._error = self._error or error
             self._condition.notify_all()
         self._take_some(len(self._queue))
-
-
-def _running_loop() -> AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, or None."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _answer(answer: Future[T], question: Callable[[], T]) -> None:

@@ -68,7 +68,7 @@ class Parts:
         parts: Any = (self.budget, self.queues, self.pool, context)
         self.sizing = BatchSizing(self.config, clock, *parts, ratios=CompressionRatios(), shares=shares)
         self.appender = Appender(engine_context(self.config, clock), path, *parts, room=self.sizing, shares=shares)
-        self._validation = RecordValidation(self.config, PendingSend)
+        self._validation = RecordValidation(self.config, PendingSend, lambda _what, function, *given: function(*given))
         self.routing = install(self.queues, topic(*(leaders or (1,)), name="orders"))
 
     def place(self, partition: int | None = None) -> Any:
