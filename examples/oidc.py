@@ -39,7 +39,7 @@ class IdentityProvider(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
 

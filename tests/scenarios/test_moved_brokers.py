@@ -192,15 +192,14 @@ async def test_all_addresses_lead_nowhere_within_a_transaction(version: int, *, 
 @jumping
 async def test_a_resolver_whose_brokers_all_moved(*, resets: bool) -> None:
     """It finds them by the bootstrap name, within `max_block_ms`."""
-    async with behind_a_name() as (cluster, names, options):
-        async with TransactionResolver(**options) as resolver:
-            assert await resolver.committed_offset("group", "orders") is None
-            await asyncio.sleep(90)
-            go_silent(cluster, resets=resets)
-            names.names["kafka"] = await come_back(cluster)
-            began = now()
-            assert await resolver.committed_offset("group", "orders") is None
-            assert now() - began < (20 if resets else 50)
+    async with behind_a_name() as (cluster, names, options), TransactionResolver(**options) as resolver:
+        assert await resolver.committed_offset("group", "orders") is None
+        await asyncio.sleep(90)
+        go_silent(cluster, resets=resets)
+        names.names["kafka"] = await come_back(cluster)
+        began = now()
+        assert await resolver.committed_offset("group", "orders") is None
+        assert now() - began < (20 if resets else 50)
 
 
 @jumping
