@@ -71,21 +71,16 @@ def _partition(partition: Any) -> TopicPartition:
 
 
 def _offset(partition: Any, given: Any) -> OffsetAndMetadata:
-    offset, metadata, leader_epoch = _parts(given)
-    offset, leader_epoch = exact_int(offset), exact_int(leader_epoch)
+    # Each part but the offset may be left out, or None.
+    parts = given if isinstance(given, tuple) and 0 < len(given) <= 3 else (given,)
+    offset, metadata, leader_epoch = (*parts, None, None)[:3]
+    offset, metadata, leader_epoch = exact_int(offset), metadata or "", -1 if leader_epoch is None else exact_int(leader_epoch)
     if offset is None or not 0 <= offset <= _MAX_OFFSET:
         raise UsageError(f"{given!r} for {partition!r} is no offset: it is a number from 0 on, the next record to read")
     if not isinstance(metadata, str) or leader_epoch is None or not -1 <= leader_epoch <= _MAX_INT32:
         raise UsageError(f"{given!r} for {partition!r}: beside the offset it has a text and, perhaps, the number of a leader's epoch")
     check_text(f"the text beside the offset of {partition!r}", metadata)
     return OffsetAndMetadata(offset, metadata, leader_epoch)
-
-
-def _parts(given: Any) -> tuple[Any, Any, Any]:
-    """Return offset, metadata and leader epoch, with a default for each that is not given."""
-    parts = given if isinstance(given, tuple) and 0 < len(given) <= 3 else (given,)
-    offset, metadata, leader_epoch = (*parts, None, None)[:3]
-    return offset, metadata or "", -1 if leader_epoch is None else leader_epoch
 
 
 def read_group(group: Any) -> ConsumerGroupMetadata:

@@ -9,19 +9,26 @@ may be a part of a password that was not quoted.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from aioproducer.config.secret import is_reference
 from aioproducer.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 __all__ = ["Login", "read_jaas"]
 
 # SASL extensions of OAUTHBEARER have names with this beginning.
 _EXTENSION: Final = "extension_"
 _USER: Final = {"username": "sasl_username", "password": "sasl_password"}
+# Options of Kerberos that are true or false; of some only one of the two is what happens here.
+_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(
+        ("useKeyTab", "useTicketCache", "storeKey", "doNotPrompt", "renewTGT", "refreshKrb5Config", "debug"), ("true", "false")
+    ),
+    "isInitiator": ("true",),
+    "useFirstPass": ("false",),
+    "tryFirstPass": ("false",),
+}
 # The mechanism of each login module, and what its options are here; None: it is read below, or has no effect here.
 _MODULES: Final[Mapping[str, tuple[str, Mapping[str, str | None]]]] = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": ("PLAIN", _USER),
@@ -52,18 +59,9 @@ _MODULES: Final[Mapping[str, tuple[str, Mapping[str, str | None]]]] = {
             "keyTab": "sasl_kerberos_keytab",
             "principal": "sasl_kerberos_principal",
             "serviceName": "sasl_kerberos_service_name",
-            **dict.fromkeys(("useKeyTab", "useTicketCache", "storeKey", "doNotPrompt", "renewTGT", "refreshKrb5Config", "debug")),
-            **dict.fromkeys(("isInitiator", "useFirstPass", "tryFirstPass", "ticketCache")),
+            **dict.fromkeys((*_FLAGS, "ticketCache")),
         },
     ),
-}
-# Options that are true or false; of some only one of the two is what happens here.
-_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("tokenauth", "useKeyTab", "useTicketCache", "storeKey", "doNotPrompt"), ("true", "false")),
-    **dict.fromkeys(("renewTGT", "refreshKrb5Config", "debug"), ("true", "false")),
-    "isInitiator": ("true",),
-    "useFirstPass": ("false",),
-    "tryFirstPass": ("false",),
 }
 _CONTROLS: Final = ("required", "requisite", "sufficient", "optional")
 # Only what looks like a Java class of this kind is quoted in an error.
@@ -174,7 +172,7 @@ def _options(tokens: list[_Token], known: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check_flags(options: Mapping[str, str]) -> None:
-    for name, accepted in _FLAGS.items():
+    for name, accepted in (*_FLAGS.items(), ("tokenauth", ("true", "false"))):
         if name in options and options[name].lower() not in accepted:
             raise ValueError(f"{name} is {' or '.join(accepted)} here")
     if "ticketCache" in options:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import hmac
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aioproducer.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["PROVIDERS", "Secret", "has_private_key", "has_reference", "is_reference", "read_properties"]
 

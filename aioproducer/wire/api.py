@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aioproducer.wire.messages import SPECS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["CLIENT_VERSIONS", "NAMES", "ApiKey", "is_flexible", "negotiate"]
 
@@ -45,12 +42,12 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
 
 
-NAMES: Final[Mapping[ApiKey, str]] = MappingProxyType({key: "".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey})
-_REQUESTS: Final = MappingProxyType({key: SPECS[f"{name}.request"] for key, name in NAMES.items()})
-CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
-    {key: (spec.versions.start, spec.versions.stop - 1) for key, spec in _REQUESTS.items()}
-)
-_FLEXIBLE: Final[Mapping[int, int]] = MappingProxyType({int(key): spec.flexible for key, spec in _REQUESTS.items()})
+NAMES: Final[Mapping[ApiKey, str]] = {key: "".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey}
+_REQUESTS: Final = {key: SPECS[f"{name}.request"] for key, name in NAMES.items()}
+CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
+    key: (spec.versions.start, spec.versions.stop - 1) for key, spec in _REQUESTS.items()
+}
+_FLEXIBLE: Final[Mapping[int, int]] = {int(key): spec.flexible for key, spec in _REQUESTS.items()}
 # Above every version: the first flexible version of an unknown request.
 _NEVER: Final = 32_768
 
