@@ -21,7 +21,6 @@ from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.engine.transactions import requests
 from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, TransactionTimeout, TransportError, broker_error
 from aioproducer.model import OffsetAndMetadata, Position, TopicPartition, TransactionDescription, TransactionListing
-from aioproducer.net.cluster import BrokerNode
 from aioproducer.offsets import POSITION_PARTITION
 from aioproducer.wire.api import NAMES, ApiKey
 from aioproducer.wire.schema import message
@@ -29,17 +28,14 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from aioproducer.core.transactions.transaction import Coordinator
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
-    from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction
+    from aioproducer.model import ConsumerGroupMetadata, PreparedTransaction
     from aioproducer.net.cluster import BrokerNode, Cluster
 
 
 __all__ = [
-    "PATIENCE",
     "CoordinatorCalls",
-    "CoordinatorLookups",
     "Exchange",
     "commit_offsets",
     "committed_offset",
@@ -50,131 +46,11 @@ __all__ = [
 ]
 
 # Seconds to wait for a connection.
-PATIENCE: Final = 3.0
+_PATIENCE: Final = 3.0
 # Keys of one request.
 _MOST: Final = 100
 # Coordinators that are remembered.
 _MOST_KNOWN: Final = 16_384
-
-
-class CoordinatorLookups:
-    """Holds the node ids of the known coordinators, and looks up the others.
-
-    The keys that are looked up in one event-loop iteration share a request (KIP-699), so that hundreds of transactions can be ended at once.
-
-    Args:
-        updater: adds the address of a coordinator to the cluster.
-    """
-
-    def __init__(self, context: EngineContext, cluster: Cluster, updater: MetadataUpdater) -> None:
-        self._request_timeout = context.config.request_timeout_ms / 1000
-        self._supervisor = context.supervisor
-        self._cluster = cluster
-        self._updater = updater
-        self._loop = asyncio.get_running_loop()
-        self._known: dict[Coordinator, int] = {}
-        # The keys of the next request, by key type; and all keys that are looked up.
-        self._next: dict[int, list[Coordinator]] = {}
-        self._found: dict[Coordinator, asyncio.Future[BrokerNode]] = {}
-
-    def forget(self, at: Coordinator) -> None:
-        """Forget a coordinator, because it is another broker now, or cannot be reached."""
-        self._known.pop(at, None)
-
-    async def find(self, at: Coordinator) -> BrokerNode:
-        """Return the node of a coordinator.
-
-        Raises:
-            TransportError: no broker can be asked, or none answered, or the coordinator has no usable address.
-            BrokerError: the broker that was asked does not name it.
-        Cancellation: the request goes on, for the other calls that wait for it.
-        """
-        return (await self.find_all([at]))[at]
-
-    async def find_all(self, coordinators: Iterable[Coordinator]) -> dict[Coordinator, BrokerNode]:
-        """Return the nodes of several coordinators, which are looked up together. Raises: as `find`."""
-        found = {at: self._cluster.node(self._known.get(at, -1)) or self._look_up(at) for at in coordinators}
-        return {at: node if isinstance(node, BrokerNode) else await asyncio.shield(node) for at, node in found.items()}
-
-    def _look_up(self, at: Coordinator) -> asyncio.Future[BrokerNode]:
-        found = self._found.get(at)
-        if found is None:
-            found = self._found[at] = self._loop.create_future()
-            self._add(at)
-        return found
-
-    def _add(self, at: Coordinator) -> None:
-        together = self._next.get(at.key_type)
-        if together is not None:
-            together.append(at)
-            return
-        together = self._next[at.key_type] = [at]
-        if self._supervisor.spawn(self._run(at.key_type, together), "look-up of coordinators") is None:
-            self._next.pop(at.key_type, None)
-            self._end(together, ConnectionLost("no broker can be asked"))
-
-    async def _run(self, key_type: int, keys: list[Coordinator]) -> None:
-        """Look up the keys of one event-loop iteration. The body of a task."""
-        trouble: KafkaError = ConnectionLost("the look-up of coordinators was ended")
-        try:
-            await asyncio.sleep(0)
-            self._next.pop(key_type, None)
-            left = keys
-            while left:
-                left = await self._ask(key_type, left)
-        except (TransportError, BrokerError) as error:
-            trouble = error
-        finally:
-            if self._next.get(key_type) is keys:
-                del self._next[key_type]
-            self._end(keys, trouble)
-
-    def _end(self, keys: list[Coordinator], error: KafkaError) -> None:
-        """End the look-ups that have not ended."""
-        for at in keys:
-            self._fail(at, error)
-
-    def _fail(self, at: Coordinator, error: KafkaError) -> None:
-        found = self._found.pop(at, None)
-        if found is not None and not found.done():
-            found.set_exception(error)
-            # The calls that wait for it may have been cancelled.
-            found.exception()
-
-    async def _ask(self, key_type: int, keys: list[Coordinator]) -> list[Coordinator]:
-        """Ask a broker for as many keys as one request has. Returns the keys that are left."""
-        node = await self._cluster.reach(PATIENCE)
-        asked = [at.key for at in islice(keys, _MOST)]
-        answer = await node.call(
-            ApiKey.FIND_COORDINATOR,
-            lambda version: requests.find_coordinators(key_type, asked, version),
-            timeout=self._request_timeout,
-            patience=PATIENCE,
-        )
-        decoded = node.decode(answer)
-        several = len(asked) if answer.version >= requests.FIRST_WITH_MANY else 1
-        for at in keys[:several]:
-            response = requests.read(Request(Rpc.FIND_COORDINATOR, at), answer.version, decoded)
-            if response.mute_ms > 0:
-                node.throttle(response.mute_ms)
-            self._take(at, response)
-        return keys[several:]
-
-    def _take(self, at: Coordinator, response: requests.TransactionResponse) -> None:
-        if response.coordinator is None:
-            self._fail(at, next(iter(response.errors.values())))
-            return
-        broker = Broker(*response.coordinator)
-        node = self._cluster.node(broker.node_id) if self._updater.add_coordinator(broker) else None
-        if node is None:
-            self._fail(at, ConnectionLost(f"broker {broker.node_id}, the coordinator of {at.key!r}, has no usable address"))
-            return
-        if len(self._known) >= _MOST_KNOWN:
-            del self._known[next(iter(self._known))]
-        self._known[at] = broker.node_id
-        found = self._found.pop(at, None)
-        if found is not None and not found.done():
-            found.set_result(node)
 
 
 T = TypeVar("T")
@@ -209,6 +85,9 @@ class CoordinatorCalls:
     An error that passes is tried again until `max_block_ms`: a lost connection or answer, a coordinator that has moved or loads, and each
     error that Kafka calls retriable. Any other error is raised at once, and its request is never sent again.
 
+    The coordinators that are looked up in one event-loop iteration share a request (KIP-699), so that hundreds of transactions can be ended
+    at once. A look-up goes on after the cancellation of a call that waits for it: others may wait for it, too.
+
     Args:
         updater: adds the address of a coordinator to the cluster.
     """
@@ -219,10 +98,17 @@ class CoordinatorCalls:
         self._backoff = context.backoff
         self._quick = Backoff(min(_QUICK, context.backoff.first), context.backoff.first)
         self._chance = context.chance
-        self._lookups = CoordinatorLookups(context, cluster, updater)
+        self._supervisor = context.supervisor
+        self._cluster = cluster
+        self._updater = updater
         self._loop = asyncio.get_running_loop()
         self._open: set[asyncio.Timeout] = set()
         self._end: Callable[[], Exception] | None = None
+        # The node ids of coordinators.
+        self._known: dict[Coordinator, int] = {}
+        # The keys of the next look-up, by key type; and all keys that are looked up.
+        self._next: dict[int, list[Coordinator]] = {}
+        self._found: dict[Coordinator, asyncio.Future[BrokerNode]] = {}
 
     async def ask(self, at: Coordinator, exchange: Exchange[T], call: str) -> T:
         """Send a request to a coordinator until it is answered. Returns the content of the answer.
@@ -236,7 +122,7 @@ class CoordinatorCalls:
             BrokerError: the request is refused, and would be refused again.
             TransactionTimeout: there was no answer within `max_block_ms`.
         """
-        return await self.repeat(lambda: self._ask(at, exchange), call)
+        return (await self.ask_each([at], lambda _keys: exchange, call))[0]
 
     async def repeat(self, attempt: Callable[[], Awaitable[T]], call: str) -> T:
         """Make attempts until one succeeds. Returns its result. Raises: as `ask`."""
@@ -269,13 +155,6 @@ class CoordinatorCalls:
         is_quick = isinstance(trouble, BrokerError) and trouble.name == "CONCURRENT_TRANSACTIONS"
         return (self._quick if is_quick else self._backoff).after(failures, self._chance())
 
-    async def _ask(self, at: Coordinator, exchange: Exchange[T]) -> T:
-        try:
-            return await self.send(await self._lookups.find(at), exchange)
-        except (TransportError, BrokerError) as error:
-            self._on_trouble([at], error)
-            raise
-
     async def ask_each(
         self, coordinators: Iterable[Coordinator], exchange: Callable[[list[Coordinator]], Exchange[T]], call: str
     ) -> list[T]:
@@ -294,18 +173,87 @@ class CoordinatorCalls:
     async def _ask_each(self, coordinators: list[Coordinator], exchange: Callable[[list[Coordinator]], Exchange[T]]) -> list[T]:
         together: dict[BrokerNode, list[Coordinator]] = {}
         try:
-            for at, node in (await self._lookups.find_all(coordinators)).items():
-                together.setdefault(node, []).append(at)
+            # All look-ups begin before the first is waited for: they share a request.
+            found = {at: self._cluster.node(self._known.get(at, -1)) or self._look_up(at) for at in coordinators}
+            for at, node in found.items():
+                together.setdefault(await asyncio.shield(node) if isinstance(node, asyncio.Future) else node, []).append(at)
             return [await self.send(node, exchange(keys)) for node, keys in together.items()]
         except (TransportError, BrokerError) as error:
-            self._on_trouble(coordinators, error)
+            # They cannot be reached, or are no longer coordinators.
+            if isinstance(error, TransportError) or error.name in _MOVED:
+                for at in coordinators:
+                    self._known.pop(at, None)
             raise
 
-    def _on_trouble(self, coordinators: list[Coordinator], error: KafkaError) -> None:
-        """Forget coordinators that cannot be reached, or that are no longer coordinators."""
-        if isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.name in _MOVED):
-            for at in coordinators:
-                self._lookups.forget(at)
+    def _look_up(self, at: Coordinator) -> asyncio.Future[BrokerNode]:
+        if at not in self._found:
+            self._found[at] = self._loop.create_future()
+            keys = self._next.setdefault(at.key_type, [])
+            keys.append(at)
+            if len(keys) == 1 and self._supervisor.spawn(self._look_up_all(at.key_type, keys), "look-up of coordinators") is None:
+                del self._next[at.key_type]
+                return self._end_look_up(at, ConnectionLost("no broker can be asked"))
+        return self._found[at]
+
+    async def _look_up_all(self, key_type: int, keys: list[Coordinator]) -> None:
+        """Look up the keys of one event-loop iteration. The body of a task."""
+        trouble: KafkaError = ConnectionLost("the look-up of coordinators was ended")
+        left = keys
+        try:
+            await asyncio.sleep(0)
+            self._next.pop(key_type, None)
+            while left:
+                left = await self._look_up_some(key_type, left)
+        except (TransportError, BrokerError) as error:
+            trouble = error
+        finally:
+            if self._next.get(key_type) is keys:
+                del self._next[key_type]
+            for at in left:
+                if at in self._found:
+                    self._end_look_up(at, trouble)
+
+    async def _look_up_some(self, key_type: int, keys: list[Coordinator]) -> list[Coordinator]:
+        """Ask a broker for as many keys as one request has. Returns the keys that are left."""
+        node = await self._cluster.reach(_PATIENCE)
+        asked = [at.key for at in islice(keys, _MOST)]
+        answer = await node.call(
+            ApiKey.FIND_COORDINATOR,
+            lambda version: requests.find_coordinators(key_type, asked, version),
+            timeout=self._request_timeout,
+            patience=_PATIENCE,
+        )
+        decoded = node.decode(answer)
+        several = len(asked) if answer.version >= requests.FIRST_WITH_MANY else 1
+        for at in keys[:several]:
+            response = requests.read(Request(Rpc.FIND_COORDINATOR, at), answer.version, decoded)
+            if response.mute_ms > 0:
+                node.throttle(response.mute_ms)
+            self._end_look_up(at, self._coordinator(at, response))
+        return keys[several:]
+
+    def _coordinator(self, at: Coordinator, response: requests.TransactionResponse) -> BrokerNode | KafkaError:
+        """Return the node that an answer names, or why there is none."""
+        if response.coordinator is None:
+            return next(iter(response.errors.values()))
+        broker = Broker(*response.coordinator)
+        node = self._cluster.node(broker.node_id) if self._updater.add_coordinator(broker) else None
+        if node is None:
+            return ConnectionLost(f"broker {broker.node_id}, the coordinator of {at.key!r}, has no usable address")
+        if len(self._known) >= _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[at] = broker.node_id
+        return node
+
+    def _end_look_up(self, at: Coordinator, outcome: BrokerNode | KafkaError) -> asyncio.Future[BrokerNode]:
+        future = self._found.pop(at)
+        if isinstance(outcome, KafkaError):
+            future.set_exception(outcome)
+            # The calls that wait for it may have been cancelled.
+            future.exception()
+        else:
+            future.set_result(outcome)
+        return future
 
     async def send(self, node: BrokerNode, exchange: Exchange[T]) -> T:
         """Send a request to a node once. Returns the content of the answer.
@@ -314,10 +262,10 @@ class CoordinatorCalls:
             TransportError: there was no answer.
             BrokerError: the answer is an error, or the broker does not know the request.
         """
-        connection = await node.control.connected(PATIENCE)
+        connection = await node.control.connected(_PATIENCE)
         if exchange.key not in connection.agreed:
             raise broker_error("UNSUPPORTED_VERSION", f"{node.where} knows no {NAMES[exchange.key]} of a version that this client speaks")
-        answer = await node.call(exchange.key, exchange.body, timeout=self._request_timeout, patience=PATIENCE, newest=exchange.newest)
+        answer = await node.call(exchange.key, exchange.body, timeout=self._request_timeout, patience=_PATIENCE, newest=exchange.newest)
         decoded = node.decode(answer)
         if decoded.throttle_time_ms > 0 and answer.version >= _FIRST_WITH_MUTING.get(exchange.key, 0):
             node.throttle(decoded.throttle_time_ms)
@@ -346,24 +294,14 @@ _NEWEST: Final = 9
 async def committed_offset(calls: CoordinatorCalls, group_id: str, topic: str, call: str, *, is_stable: bool = True) -> Position | None:
     """Return the committed offset of partition 0 of a topic, and its metadata; None: the group has committed none.
 
-    Args:
-        calls: sends the request.
-        group_id: the group.
-        topic: the topic.
-        call: names the caller in errors.
-        is_stable: wait while an open transaction holds the offset.
-
-    Raises:
-        BrokerError: the broker refuses the request, and would refuse it again.
-        TransactionTimeout: there was no answer within `max_block_ms`, or the offset is part of an open transaction.
+    The arguments and the errors are those of `committed_offsets`.
     """
-    key = TopicPartition(topic, POSITION_PARTITION)
-    found = (await _ask(calls, group_id, topic, call, is_stable=is_stable)).get(key)
+    found = (await committed_offsets(calls, group_id, call, topic, is_stable=is_stable)).get(TopicPartition(topic, POSITION_PARTITION))
     return None if found is None else Position(found.offset, found.metadata)
 
 
 async def committed_offsets(
-    calls: CoordinatorCalls, group_id: str, call: str, *, is_stable: bool = True
+    calls: CoordinatorCalls, group_id: str, call: str, topic: str | None = None, *, is_stable: bool = True
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return all offsets that a group has committed, but for topics that may not be described.
 
@@ -371,18 +309,13 @@ async def committed_offsets(
         calls: sends the request.
         group_id: the group.
         call: names the caller in errors.
+        topic: the topic of which partition 0 alone is asked for; None: all partitions of all topics are.
         is_stable: wait while an open transaction holds one of the offsets.
 
     Raises:
         BrokerError: the broker refuses the request, and would refuse it again.
         TransactionTimeout: there was no answer within `max_block_ms`, or an offset is part of an open transaction.
     """
-    return await _ask(calls, group_id, None, call, is_stable=is_stable)
-
-
-async def _ask(
-    calls: CoordinatorCalls, group_id: str, topic: str | None, call: str, *, is_stable: bool
-) -> dict[TopicPartition, OffsetAndMetadata]:
     exchange = Exchange(
         ApiKey.OFFSET_FETCH,
         lambda version: _request(version, group_id, topic, is_stable=is_stable),
@@ -473,11 +406,15 @@ def _commit_request(group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, in
 
 
 def _check(offsets: Mapping[tuple[str, int], OffsetAndMetadata], answer: Any) -> None:
-    """Raise the error of an answer, if it has one: one that would come again, before one that passes."""
     codes = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
-    errors = [error for topic, partition in offsets if (error := _error(codes.get((topic, partition)), f"{topic}-{partition}"))]
-    if errors:
-        raise min(errors, key=lambda error: error.retriable)
+    _raise_first(_error(codes.get((topic, partition)), f"{topic}-{partition}") for topic, partition in offsets)
+
+
+def _raise_first(errors: Iterable[BrokerError | None]) -> None:
+    """Raise one of the errors, if there are any: one that would come again, before one that passes."""
+    error = min(filter(None, errors), key=lambda error: error.retriable, default=None)
+    if error is not None:
+        raise error
 
 
 def _error(code: int | None, where: str) -> BrokerError | None:
@@ -571,16 +508,9 @@ def _describing(coordinators: list[Coordinator]) -> Exchange[list[TransactionDes
 
 
 def _read_descriptions(names: list[str], answer: Any) -> list[TransactionDescription]:
-    """Return the descriptions in an answer, or raise its first error: one that would come again, before one that passes."""
     told = {each.transactional_id: each for each in answer.transaction_states}
-    errors = [
-        broker_error(told[name].error_code, name) if name in told else broker_error("COORDINATOR_NOT_AVAILABLE", f"{name} is left out")
-        for name in names
-        if name not in told or told[name].error_code
-    ]
-    errors = [error for error in errors if error.name != _UNKNOWN]
-    if errors:
-        raise min(errors, key=lambda error: error.retriable)
+    errors = [_error(told[name].error_code if name in told else None, name) for name in names]
+    _raise_first(error for error in errors if error is not None and error.name != _UNKNOWN)
     return [_description(told[name]) for name in names if not told[name].error_code]
 
 
