@@ -45,16 +45,6 @@ def raising(*_given: object) -> Any:
     raise KeyError(SECRET)
 
 
-class Pathless:
-    """A partitioner class that needs an argument."""
-
-    def __init__(self, path: str) -> None:
-        raise AssertionError(path)
-
-    def partition(self, *_given: object) -> int:
-        return 0
-
-
 async def elsewhere(act: Callable[[], Awaitable[object]]) -> None:
     """Do it in another thread's loop."""
     error: list[BaseException] = []

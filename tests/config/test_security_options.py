@@ -467,7 +467,6 @@ def test_warnings(options: dict[str, Any], warned: list[str], caplog: pytest.Log
 
 FILE = "org.apache.kafka.common.config.provider.FileConfigProvider"
 DIRECTORY = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
-VARIABLE = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 JAVA = {
     "security.protocol": "SASL_SSL",
     "sasl.mechanism": "PLAIN",

@@ -11,8 +11,7 @@ import time
 import uuid
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from settled import settled
@@ -31,22 +30,16 @@ from aioproducer import (
     TransactionExpired,
     TransactionResolver,
 )
-from aioproducer.net.dialer import TcpDialer
 from aioproducer.testing import KafkaServer
-from aioproducer.wire.api import ApiKey
-from aioproducer.wire.frame import decode_request
 from tests.support.kafka_security import set_feature
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable
 
-    from aioproducer.interfaces import Buffer, Receiver, Stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
 PARTITIONS = 3
-CUT = (ApiKey.PRODUCE, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN)
-CUT_AFTER = (0.0, 0.001, 0.005)  # seconds
 # looks for transactions that take too long twice a second, instead of every ten seconds
 PROPERTIES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
 SERVERS: dict[str, dict[str, Any]] = {
@@ -259,77 +252,6 @@ async def a_killed_process(stage: Stage, name: str) -> None:
     assert await stage.visible(orders) == {0: [b"heir"], 1: [], 2: []}
 
 
-class Cutting(TcpDialer):
-    """Dials connections that end just after the first request of each kind was written, since `begin`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cut: set[ApiKey] = set()
-        self.begin(0.0)
-
-    def begin(self, after: float) -> None:
-        """Cut each kind once more, so many seconds after it was written."""
-        self._after = after
-        self._whole = set(CUT)
-
-    async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
-        return await super().dial(host, port, lambda: cast("Receiver", Handing(receiver(), self)))
-
-    def write(self, stream: Stream, buffers: Iterable[Buffer]) -> None:
-        """Write a whole request."""
-        request = b"".join(buffers)
-        stream.write(request)
-        key = ApiKey(decode_request(request[4:]).key)
-        if key in self._whole:
-            self._whole.remove(key)
-            self.cut.add(key)
-            asyncio.get_running_loop().call_later(self._after, stream.abort)
-
-
-class Handing:
-    """A connection that is handed a stream which the dialer cuts."""
-
-    def __init__(self, real: Receiver, dialer: Cutting) -> None:
-        self._real = real
-        self._dialer = dialer
-
-    def connection_made(self, transport: Stream) -> None:
-        self._real.connection_made(cast("Stream", Cut(transport, self._dialer)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
-class Cut:
-    """A stream of whole requests."""
-
-    def __init__(self, real: Stream, dialer: Cutting) -> None:
-        self._real = real
-        self.writelines = partial(dialer.write, real)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
-async def lost_answers(stage: Stage, name: str) -> None:
-    """Rows 64 and 68: the connection ends just after each kind of request was written. The producer does not know whether it arrived."""
-    orders = await stage.topic()
-    dialer = Cutting()
-    async with stage.producer(name, dialer=dialer) as producer:
-        for number in range(12):
-            dialer.begin(CUT_AFTER[number % len(CUT_AFTER)])
-            async with producer.transaction():
-                await producer.send(orders, b"%d" % number, partition=number % PARTITIONS)
-                await producer.send(orders, b"%d" % number, partition=(number + 1) % PARTITIONS)
-                await producer.send_offsets_to_transaction({(orders, 0): number}, name)
-    assert dialer.cut >= {ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.PRODUCE}
-    everything = {
-        partition: [b"%d" % number for number in range(12) if partition - number % PARTITIONS in {0, 1, -2}] for partition in range(3)
-    }
-    assert await stage.visible(orders) == everything
-    assert await stage.committed(name, orders) == [11, -1001, -1001]
-
-
 async def prepared_by(stage: Stage, name: str, topic: str, value: bytes, **options: Any) -> PreparedTransaction:
     """Return a transaction with one record and one position; its producer is gone."""
     async with stage.producer(name, **options) as producer:
@@ -398,7 +320,7 @@ async def listed(stage: Stage, resolver: TransactionResolver, name: str, topic: 
         assert await stage.committed(f"{name}-group", topic) == [offset, offset * 2, -1001]
 
 
-STORIES = (the_story, fencing, a_time_out, a_cancellation, a_refused_record, a_killed_process, lost_answers, prepared_transactions)
+STORIES = (the_story, fencing, a_time_out, a_cancellation, a_refused_record, a_killed_process, prepared_transactions)
 
 
 @pytest.mark.parametrize("server", SERVERS)

@@ -6,20 +6,6 @@ import pytest
 
 from aioproducer.wire.spec import parse
 
-_TEXT = """
-Greet.request 0-5 flexible 3
-  words [] 2+
-    text str?4+
-    when i64 1-3 =-1
-  loudness i8
-  ids [i32]?
-  who {} tag2
-    id uuid
-  polite bool 2 =true
-Greet.response 0-5 flexible 3
-  back bytes?
-"""
-
 
 @pytest.mark.parametrize(
     "line",

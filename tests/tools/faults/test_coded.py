@@ -95,9 +95,6 @@ async def _cancelled_after(turns: int, what: Any) -> bool:
     return was_going
 
 
-_CANCELLED = "start, flush or stop is cancelled at any await"
-
-
 @played
 async def test_row_78_flush_is_cancelled() -> None:
     """Row 78, start, flush or stop is cancelled at any await (flush): nothing is left; a second stop is safe."""
@@ -320,9 +317,7 @@ class _Turns:
             last = now
 
 
-_LARGE = "Metadata with 100,000 partitions"
 _BAR = 0.010  # seconds
-_SLICED = "the loop is never held for more than 10 ms"
 
 
 def test_row_50_one_large_topic() -> None:
@@ -377,9 +372,6 @@ def test_row_50_one_large_topic_changes() -> None:
     assert not slow, f"a turn of the loop took CPU for: {slow}"
 
 
-_WRONG = "a user's serializer, partitioner or callback raises, or blocks for 1 s"
-
-
 class _Told(logging.Handler):
     """Collects the warnings of the package."""
 
@@ -421,9 +413,6 @@ def _take_a_second(condition: object) -> None:
     loop: Any = asyncio.get_running_loop()
     if condition:
         loop.advance(1)
-
-
-_NAMED = "one warning names it; no record fails"
 
 
 @played
@@ -515,7 +504,6 @@ async def _assert_linear(cost: Callable[[int], Awaitable[float]], count: int) ->
     assert many <= 2 * few, f"{many * 1e6:.1f} us each, of a tenth as many {few * 1e6:.1f}"
 
 
-_MANY, _LINEAR = "a million pending deliveries, 10,000 topics", "linear time, bounded memory that all comes back"
 _BYTES = 500  # at most so much for a pending delivery with its record, its callback and its place in a gather
 
 
@@ -566,8 +554,6 @@ def test_row_89_a_compressor_raises() -> None:
 
 _SECURITY = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"}, session_ms=2000)
 _LOGIN = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": "canary-alice"}
-_NAME = "fork, a second loop, two producers of one config"
-_EXPECTED = "each authenticates by itself"
 
 
 def _have_logged_in(cluster: FakeCluster) -> None:
