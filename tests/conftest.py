@@ -27,7 +27,6 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.kafka_cluster import ClusterThread
     from tests.support.kafka_security import DelegationToken, SecuredServerThread
     from tests.support.token_server import TokenServer
 
@@ -153,26 +152,6 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 @pytest.fixture(scope="session")
-def _kafka_cluster_of_the_session() -> Iterator[ClusterThread]:
-    from without_java import skipped_without_java
-
-    from tests.support.kafka_cluster import ClusterThread
-
-    thread = ClusterThread()
-    with skipped_without_java():
-        thread.open()
-    yield thread
-    thread.close()
-
-
-@pytest.fixture
-def kafka_cluster(_kafka_cluster_of_the_session: ClusterThread) -> Iterator[ClusterThread]:
-    """Three real nodes behind proxies. Killed, paused or cut nodes are repaired before the next test."""
-    yield _kafka_cluster_of_the_session
-    _kafka_cluster_of_the_session.restore()
-
-
-@pytest.fixture(scope="session")
 def token_endpoint() -> Iterator[TokenServer]:
     """A token endpoint whose tokens `secure_server` takes: its clients are that server's users, with their passwords as secrets."""
     from secured import SECURITY
@@ -189,9 +168,9 @@ def secure_server(token_endpoint: TokenServer) -> Iterator[SecuredServerThread]:
     from secured import SECURITY
     from without_java import skipped_without_java
 
-    from tests.support.kafka_security import OidcValidator, SecuredServerThread
+    from tests.support.kafka_security import SecuredServerThread
 
-    server = SecuredServerThread(dataclasses.replace(SECURITY, oidc=OidcValidator(token_endpoint.jwks_url)))
+    server = SecuredServerThread(dataclasses.replace(SECURITY, jwks_url=token_endpoint.jwks_url))
     with skipped_without_java():
         server.open()
     yield server

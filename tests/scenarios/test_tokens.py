@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from frames import shown_by
 from whole import jumping, running
 
 from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerClosed
@@ -134,6 +133,15 @@ async def test_fault_100_no_token_for_30_s_fails_no_record() -> None:
             assert 0 < producer.metrics().number("token-age-seconds") < 60
             assert len(cluster.values("orders")) == sent
             assert [done.error for done in cluster.security.authentications if done.error] == []
+
+
+def shown_by(error: BaseException | None) -> str:
+    """Return the texts of an error and of those behind it."""
+    texts = []
+    while error is not None:
+        texts += [str(error), repr(error)]
+        error = error.__cause__ or error.__context__
+    return "\n".join(texts)
 
 
 @jumping

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_WIDTH: Final = 30  # width of the bar in characters
 _SHOWN: Final = 3  # most violations printed per seed
 _SEEDS_SHOWN: Final = 1000
-_EVERY: Final = 10.0  # seconds between two lines without a terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,9 +47,9 @@ def _one(asked: argparse.Namespace) -> int:
 
 
 def _many(asked: argparse.Namespace) -> int:
-    bar = _Bar(len(asked.seeds))
-    tally = run_seeds(asked.seeds, profile=asked.profile, faults=asked.faults, jobs=asked.jobs, on_progress=bar.show, most=asked.most)
-    bar.end()
+    began = time.monotonic()
+    tally = run_seeds(asked.seeds, profile=asked.profile, faults=asked.faults, jobs=asked.jobs, on_progress=_show, most=asked.most)
+    seconds = time.monotonic() - began
     for failing in tally.failing[:_SEEDS_SHOWN]:
         _write(f"seed {failing.seed}: {failing.command}", *(f"    {violation}" for violation in failing.violations[:_SHOWN]))
     _write(*_table(tally), "")
@@ -59,7 +57,7 @@ def _many(asked: argparse.Namespace) -> int:
         f"{tally.seeds:,} seeds, {len(tally.failing)} with violations; {tally.records:,} records, {tally.acknowledged:,} acknowledged, "
         f"{tally.failed:,} failed; {tally.simulated / 3600:,.1f} hours simulated",
         *([f"transactions: {', '.join(f'{count:,} {fate}' for fate, count in sorted(tally.fates.items()))}"] if tally.fates else []),
-        f"{tally.seeds / max(bar.seconds, 1e-9):,.0f} seeds/s, {tally.seeds / max(tally.cpu, 1e-9):,.0f} a second of processor time",
+        f"{tally.seeds / seconds:,.0f} seeds/s, {tally.seeds / tally.cpu:,.0f} a second of processor time",
     )
     return 1 if tally.failing else 0
 
@@ -76,34 +74,9 @@ def _table(tally: Tally) -> list[str]:
     return lines
 
 
-class _Bar:
-    """Shows the progress: a bar on a terminal, else a line from time to time."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._began = time.monotonic()
-        self._told_at = self._began
-        self._is_terminal = sys.stderr.isatty()
-        self.seconds = 0.0
-
-    def show(self, tally: Tally) -> None:
-        """Print the progress."""
-        now = time.monotonic()
-        self.seconds = now - self._began
-        if not self._is_terminal and now - self._told_at < _EVERY:
-            return
-        self._told_at = now
-        done = tally.seeds / self._total
-        bar = "#" * int(done * _WIDTH)
-        left = self.seconds / done - self.seconds
-        text = f"[{bar:.<{_WIDTH}}] {tally.seeds:,} of {self._total:,} seeds, {tally.seeds / self.seconds:,.0f}/s, {left:,.0f} s left, {len(tally.failing)} with violations"
-        sys.stderr.write(f"\r{text} " if self._is_terminal else f"{text}\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """End the line of the bar."""
-        if self._is_terminal:
-            sys.stderr.write("\n")
+def _show(tally: Tally) -> None:
+    sys.stderr.write(f"\r{tally.seeds:,} seeds, {len(tally.failing)} with violations ")
+    sys.stderr.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

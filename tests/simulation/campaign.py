@@ -117,17 +117,14 @@ def run_seeds(
     """
     tally = Tally()
     chunks = (seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK))
-    for part in _here(chunks, profile, faults) if jobs == 1 else _elsewhere(chunks, profile, faults, jobs):
+    parts = (_run(chunk, profile, faults) for chunk in chunks) if jobs == 1 else _elsewhere(chunks, profile, faults, jobs)
+    for part in parts:
         tally.add(part)
         on_progress(tally)
         if most is not None and len(tally.failing) >= most:
             break
     tally.failing.sort()
     return tally
-
-
-def _here(chunks: Iterator[range], profile: str | None, faults: Collection[str] | None) -> Iterator[Tally]:
-    return (_run(chunk, profile, faults) for chunk in chunks)
 
 
 def _elsewhere(chunks: Iterator[range], profile: str | None, faults: Collection[str] | None, jobs: int) -> Iterator[Tally]:

@@ -65,6 +65,7 @@ class Client:
         sent = self._called(topic, partition, size, key)
         try:
             delivery = await self._bounded("send", self.producer.send(topic, value_of(sent.number, size), key, partition=partition))
+        # whatever ends the call, a cancellation too, is in the history
         except BaseException as error:
             self._refused(sent, error)
             raise
@@ -89,6 +90,7 @@ class Client:
         deliveries: Sequence[Any] = ()
         try:
             deliveries = await self.producer.send_many(topic, records)
+        # as in `send`
         except BaseException as error:
             deliveries = Deliveries.of(error)
             for sent in many[len(deliveries) :]:

@@ -20,16 +20,14 @@ import contextlib
 import random
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from aioproducer.errors import TransportError, broker_error
+from aioproducer.errors import TransportError
 from aioproducer.testing import jars
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.kafka_server import (
-    ATTEMPTS,
     HOST,
     SMALL,
     KafkaNode,
@@ -40,16 +38,14 @@ from aioproducer.testing.kafka_server import (
     new_cluster_id,
     until_alive,
 )
-from aioproducer.testing.thread import LoopThread
 from tests.support.proxy import FaultProxy
 
-__all__ = ["KafkaCluster", "steady_ports"]
+__all__ = ["KafkaCluster"]
 
 
 _ASK_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 30.0  # for a controlled shutdown, which first moves leaders to other nodes
-_NO_TOPIC: Final = 3
 _PORTS: Final = range(20_000, 32_000)  # outside the range of outgoing connections, which could take the port of a node that is down
 
 _QUICK: Final[Mapping[str, object]] = {
@@ -73,11 +69,9 @@ class KafkaCluster:
 
     Args:
         nodes: number of nodes; with fewer than three, none may be down.
-        version: the Kafka version; its jars are downloaded once (see `aioproducer.testing.jars`).
         properties: added to each node's `server.properties`, in place of the defaults there.
         proxied: whether clients reach each node through a `FaultProxy`, in `proxies` by the node's number.
         heap: the size of each node's Java heap, in Java's notation.
-        jvm_options: added to Java's command line.
         start_timeout: seconds for starting all nodes, or one again.
 
     Attributes:
@@ -87,30 +81,21 @@ class KafkaCluster:
     def __init__(
         self,
         nodes: int = 3,
-        version: str = jars.KAFKA_VERSION,
         properties: Mapping[str, object] | None = None,
         *,
         proxied: bool = False,
         heap: str = "256m",
-        jvm_options: Sequence[str] = (),
         start_timeout: float = 120.0,
     ) -> None:
-        if nodes < 1:
-            raise ValueError(f"a cluster has at least 1 node, not {nodes}")
         numbers = range(1, nodes + 1)
         self.proxies: dict[int, FaultProxy] = {number: FaultProxy() for number in numbers} if proxied else {}
-        self._version = version
         self._properties = dict(properties or {})
         self._start_timeout = start_timeout
         self._cluster_id = new_cluster_id()
-        self._nodes = {number: KafkaNode(version, heap=heap, jvm_options=jvm_options) for number in numbers}
+        self._nodes = {number: KafkaNode(jars.KAFKA_VERSION, heap=heap) for number in numbers}
         self._ports = dict.fromkeys(numbers, _Ports(0, 0, 0))
         self._paused: set[int] = set()
         self._tools: Tools | None = None
-
-    def __repr__(self) -> str:
-        running = sum(node.is_running for node in self._nodes.values())
-        return f"<KafkaCluster {self._version}: {running} of {len(self._nodes)} nodes running, {self.bootstrap_servers}>"
 
     @property
     def bootstrap_servers(self) -> str:
@@ -122,44 +107,33 @@ class KafkaCluster:
         """Return the numbers of the nodes that run and are not paused."""
         return [number for number, node in self._nodes.items() if node.is_running and number not in self._paused]
 
-    # --- all nodes
-
-    async def start_all(self) -> None:
-        """Start every node, and return when clients can use each.
-
-        It takes 6 to 10 s for three nodes, or minutes when the jars must be downloaded first.
+    async def __aenter__(self) -> Self:
+        """Start every node, and return when clients can use each: 6 to 10 s for three nodes, or minutes when the jars must be downloaded first.
 
         Raises:
             KafkaServerFailed: a node ended, or not all were ready within `start_timeout`.
             JavaMissing: there is no Java, or its version is too old.
             JarsUnavailable: the download of the jars failed.
-
-        Cancellation: no process or folder remains. The cluster can be started again.
         """
-        if self._tools is not None:
-            raise KafkaServerFailed("it has been started already")
-        self._tools = await fetched(self._version)
+        self._tools = await fetched(jars.KAFKA_VERSION)
         try:
             async with asyncio.timeout(self._start_timeout):
                 for proxy in self.proxies.values():
                     await proxy.start()
                 self._choose_ports()
                 await _all(node.format(self._tools, self._cluster_id, self._settings(number)) for number, node in self._nodes.items())
-                await self._launch_all()
-        except TimeoutError as error:
-            failure = KafkaServerFailed(f"{self!r} was not ready within {self._start_timeout} s\n{self.log_tail()}")
-            await self.end()
-            raise failure from error
-        except BaseException:
-            await self.end()
+                await _all(node.launch(self._tools, self._sees_all(number)) for number, node in self._nodes.items())
+        # processes and folders go, whatever ends the start, a cancellation too
+        except BaseException as error:
+            tail = self.log_tail()
+            await self.__aexit__()
+            if isinstance(error, TimeoutError):
+                raise KafkaServerFailed(f"Kafka was not ready within {self._start_timeout} s\n{tail}") from error
             raise
+        return self
 
-    async def end(self) -> None:
-        """Kill every process, stop every proxy, and remove every folder; safe at any time, and twice.
-
-        Cancellation: all this happens all the same; only the wait for the end of the processes is cut short.
-        """
-        self._tools = None
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Kill every process, stop every proxy, and remove every folder; when it is cancelled, too."""
         try:
             await self._end_nodes()
         finally:
@@ -168,36 +142,25 @@ class KafkaCluster:
             for proxy in self.proxies.values():
                 await proxy.stop()
 
-    async def __aenter__(self) -> Self:
-        await self.start_all()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.end()
-
     # --- one node
 
     async def start(self, node: int) -> None:
         """Start a killed or stopped node on the same ports and data, and return when it is a living broker again.
 
         Raises:
-            KafkaServerFailed: the node runs already, ended, or was not ready within `start_timeout`. Without a majority of nodes no node
-                gets ready: start several at once with `asyncio.gather`.
-
-        Cancellation: the node is killed.
+            KafkaServerFailed: the node ended, or was not ready within `start_timeout`. Without a majority of nodes no node gets ready: start
+                several at once with `asyncio.gather`.
         """
-        starting = self._node(node)
-        if starting.is_running or self._tools is None:
-            raise KafkaServerFailed(f"node {node} is running" if self._tools else "the cluster was not started")
+        assert self._tools is not None
+        starting = self._nodes[node]
         try:
             async with asyncio.timeout(self._start_timeout):
                 await starting.launch(self._tools, lambda: self._until_alive(node, [node]))
-        except (TimeoutError, PortTakenError) as error:
+        # no process stays behind, whatever ends the start, a cancellation too
+        except BaseException as error:
             await starting.end()
-            what = "somebody took its port" if isinstance(error, PortTakenError) else f"it was not ready within {self._start_timeout} s"
-            raise KafkaServerFailed(f"node {node} did not start: {what}\n{starting.log_tail()}") from error
-        except BaseException:
-            await starting.end()
+            if isinstance(error, (TimeoutError, PortTakenError)):
+                raise KafkaServerFailed(f"node {node} did not start: {error!r}\n{starting.log_tail()}") from error
             raise
 
     async def stop(self, node: int) -> None:
@@ -208,14 +171,13 @@ class KafkaCluster:
 
         Cancellation: the shutdown continues.
         """
-        self.resume_if_paused(node)
-        process = self._node(node).running()
+        process = self._nodes[node].running()
         process.terminate()
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 await process.wait()
         except TimeoutError:
-            await self._node(node).end()
+            await self._nodes[node].end()
 
     async def kill(self, node: int) -> None:
         """Kill a node at once (SIGKILL), as a crash does; its data remains.
@@ -223,9 +185,9 @@ class KafkaCluster:
         Raises:
             KafkaServerFailed: the node does not run.
         """
-        self._node(node).running()
+        self._nodes[node].running()
         self._paused.discard(node)
-        await self._node(node).end()
+        await self._nodes[node].end()
 
     def pause(self, node: int) -> None:
         """Pause a node as a debugger would (SIGSTOP): connections remain open without answers.
@@ -233,7 +195,7 @@ class KafkaCluster:
         Raises:
             KafkaServerFailed: the node does not run.
         """
-        self._node(node).send_signal(signal.SIGSTOP)
+        self._nodes[node].send_signal(signal.SIGSTOP)
         self._paused.add(node)
 
     def resume(self, node: int) -> None:
@@ -242,13 +204,8 @@ class KafkaCluster:
         Raises:
             KafkaServerFailed: the node does not run.
         """
-        self._node(node).send_signal(signal.SIGCONT)
+        self._nodes[node].send_signal(signal.SIGCONT)
         self._paused.discard(node)
-
-    def resume_if_paused(self, node: int) -> None:
-        """Call `resume` if the node is paused."""
-        if node in self._paused:
-            self.resume(node)
 
     async def restore(self) -> None:
         """Repair the cluster: heal proxies, continue paused nodes, start missing ones. Errors as `start`."""
@@ -260,37 +217,20 @@ class KafkaCluster:
         await _all(self._until_alive(number, list(self._nodes)) for number in self._nodes)
 
     def data(self, node: int) -> Path:
-        """Return the folder of a node's logs, for Kafka's own tools; `end` removes it.
-
-        Raises:
-            KafkaServerFailed: the cluster was not started.
-        """
-        folder = self._node(node).folder
-        if folder is None:
-            raise KafkaServerFailed("the cluster was not started")
-        return folder / "data"
+        """Return the folder of a node's logs, for Kafka's own tools; it goes with the cluster."""
+        return self._nodes[node].make_folder() / "data"
 
     # --- topics
 
-    async def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replication_factor: int | None = None
-    ) -> None:
-        """Create a topic, and wait until each of its partitions has a leader.
-
-        Args:
-            name: the topic's name.
-            partitions: number of partitions.
-            config: Kafka's topic options, such as {"min.insync.replicas": 1}.
-            replication_factor: copies of each partition; None: three, or as many as there are nodes.
+    async def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+        """Create a topic with three copies of each partition (or as many as there are nodes), and wait until each partition has a leader.
 
         Raises:
             BrokerError: the cluster refuses it.
             TransportError: no node answers.
-
-        Cancellation: the topic may or may not have been created.
         """
         async with self._client() as client:
-            await client.create_topic(name, partitions, config, replication_factor=replication_factor or self._copies)
+            await client.create_topic(name, partitions, config, replication_factor=self._copies)
 
     async def end_offsets(self, topic: str) -> list[int]:
         """Return the offset after the last record of each partition. Errors as `create_topic`."""
@@ -301,7 +241,6 @@ class KafkaCluster:
         """Return the node that leads a partition; wait, 30 s at most, until it is one of `answering`.
 
         Raises:
-            BrokerError: no such topic.
             KafkaServerFailed: after 30 s none of `answering` leads it.
         """
         try:
@@ -310,8 +249,6 @@ class KafkaCluster:
                     with contextlib.suppress(TransportError):
                         async with self._client(timeout=2.0) as client:
                             found = (await client.metadata([topic])).topics[0]
-                        if found.error_code == _NO_TOPIC:
-                            raise broker_error(found.error_code, topic)
                         for one in found.partitions:
                             if one.partition_index == partition and one.leader_id in self.answering:
                                 return int(one.leader_id)
@@ -329,11 +266,6 @@ class KafkaCluster:
     def _copies(self) -> int:
         return min(3, len(self._nodes))
 
-    def _node(self, number: int) -> KafkaNode:
-        if number not in self._nodes:
-            raise ValueError(f"there is no node {number}; there are {sorted(self._nodes)}")
-        return self._nodes[number]
-
     def _client_port(self, number: int) -> int:
         return self.proxies[number].port if number in self.proxies else self._ports[number].client
 
@@ -342,21 +274,6 @@ class KafkaCluster:
 
     async def _until_alive(self, node: int, seen: Iterable[int]) -> None:
         await until_alive(f"{HOST}:{self._ports[node].internal}", self._cluster_id, [self._ports[other].internal for other in seen])
-
-    async def _launch_all(self) -> None:
-        assert self._tools is not None
-        for attempt in range(1, ATTEMPTS + 1):
-            self._choose_ports()
-            for number, node in self._nodes.items():
-                node.configure(self._settings(number))
-            try:
-                await _all(node.launch(self._tools, self._sees_all(number)) for number, node in self._nodes.items())
-            except PortTakenError as error:
-                await self._end_nodes()
-                if attempt == ATTEMPTS:
-                    raise KafkaServerFailed(f"ports were taken {attempt} times in a row\n{self.log_tail()}") from error
-            else:
-                return
 
     def _sees_all(self, number: int) -> Callable[[], Awaitable[None]]:
         return lambda: self._until_alive(number, self._nodes)
@@ -395,65 +312,6 @@ class KafkaCluster:
             **_QUICK,
             **self._properties,
         }
-
-
-class ClusterThread(LoopThread[KafkaCluster]):
-    """A `KafkaCluster` of three nodes behind proxies, with methods that block until they are done."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: KafkaCluster(proxied=True))
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """Return the addresses for clients: those of the proxies."""
-        return self.call(lambda cluster: cluster.bootstrap_servers)
-
-    @property
-    def answering(self) -> list[int]:
-        """Return the numbers of the nodes that run and are not paused."""
-        return self.call(lambda cluster: cluster.answering)
-
-    def start(self, node: int) -> None:
-        """Start a node as `KafkaCluster.start` does."""
-        self.call(lambda cluster: cluster.start(node))
-
-    def stop(self, node: int) -> None:
-        """Stop a node as `KafkaCluster.stop` does."""
-        self.call(lambda cluster: cluster.stop(node))
-
-    def kill(self, node: int) -> None:
-        """Kill a node as `KafkaCluster.kill` does."""
-        self.call(lambda cluster: cluster.kill(node))
-
-    def pause(self, node: int) -> None:
-        """Pause a node as `KafkaCluster.pause` does."""
-        self.call(lambda cluster: cluster.pause(node))
-
-    def resume(self, node: int) -> None:
-        """Resume a node as `KafkaCluster.resume` does."""
-        self.call(lambda cluster: cluster.resume(node))
-
-    def restore(self) -> None:
-        """Repair the cluster as `KafkaCluster.restore` does."""
-        self.call(lambda cluster: cluster.restore())
-
-    def trouble(self, node: int, what: str, *arguments: Any) -> None:
-        """Call a method of the node's `FaultProxy`: `delay`, `slow`, `black_hole`, `cut`, `reset` or `heal`."""
-        self.call(lambda cluster: getattr(cluster.proxies[node], what)(*arguments))
-
-    def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replication_factor: int | None = None
-    ) -> None:
-        """Create a topic as `KafkaCluster.create_topic` does."""
-        self.call(lambda cluster: cluster.create_topic(name, partitions, config, replication_factor=replication_factor))
-
-    def end_offsets(self, topic: str) -> list[int]:
-        """Return offsets as `KafkaCluster.end_offsets` does."""
-        return self.call(lambda cluster: cluster.end_offsets(topic))
-
-    def leader(self, topic: str, partition: int = 0) -> int:
-        """Return a partition's leader as `KafkaCluster.leader` does."""
-        return self.call(lambda cluster: cluster.leader(topic, partition))
 
 
 def steady_ports(count: int) -> list[int]:

@@ -1,11 +1,11 @@
 """A real Kafka with TLS, SASL, sessions and ACLs: its users, its listeners and its certificates.
 
-    security = KafkaSecurity(users={"alice": "canary-alice", "bob": "canary-bob"}, session_ms=3000, acls=True, super_users=("alice",))
+    security = KafkaSecurity(users={"alice": "canary-alice", "bob": "canary-bob"}, session_ms=3000, super_users=("alice",))
     async with SecuredKafkaServer(security) as kafka:
         kafka.address("SASL_SSL")                            # "localhost:40123"
         kafka.certificates.ca                                # paths of PEM files, which `stop` removes
         kafka.certificates.clients["alice"].pem              # CN=alice, for the listener MTLS
-        await kafka.admin.delete_user("alice")               # and: set_user, create_token, allow, withdraw
+        await kafka.admin.delete_user("alice")               # and: set_user, create_token, allow
 
 The listeners, by the names that `address` takes:
 
@@ -17,7 +17,7 @@ The listeners, by the names that `address` takes:
     SASL_SSL                the same over TLS
     SESSIONS_PLAINTEXT      as SASL_PLAINTEXT, with `connections.max.reauth.ms`
     SESSIONS_SSL            as SASL_SSL, with `connections.max.reauth.ms`
-    OIDC_PLAINTEXT          OAUTHBEARER with the tokens of `oidc`, if that is given; the principal is the claim `sub`
+    OIDC_PLAINTEXT          OAUTHBEARER with tokens that keys of `jwks_url` verify, if that is given; the principal is the claim `sub`
     OIDC_SSL                the same over TLS
 
 It needs the extra `crypto`, and Kafka 3.5 or newer.
@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from aioproducer.testing import jars
 from aioproducer.testing.certificates import CertificateAuthority, CertificateFiles
@@ -66,73 +66,33 @@ _OIDC: Final = "OIDC_"
 
 
 @dataclass(frozen=True)
-class OidcValidator:
-    """Says which tokens the OIDC listeners take: those that a key of a URL verifies, as `TokenServer` signs them.
-
-    Args:
-        jwks_url: the URL of the public keys, which must answer when the node starts: `TokenServer.jwks_url`.
-        audience: the claim `aud` that tokens must have.
-        issuer: the claim `iss` that tokens must have.
-    """
-
-    jwks_url: str
-    audience: str = "kafka"
-    issuer: str = "https://issuer.test"
-
-    def settings(self, prefix: str) -> dict[str, object]:
-        """Return the properties of a listener."""
-        package = f"{_PACKAGE}.oauthbearer"
-        return {
-            f"{prefix}.sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{prefix}.oauthbearer.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required;",
-            f"{prefix}.oauthbearer.sasl.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
-            f"{prefix}.sasl.oauthbearer.jwks.endpoint.url": self.jwks_url,
-            f"{prefix}.sasl.oauthbearer.expected.audience": self.audience,
-            f"{prefix}.sasl.oauthbearer.expected.issuer": self.issuer,
-        }
-
-
-@dataclass(frozen=True)
 class KafkaSecurity:
     """Says how a `KafkaServer` is secured.
 
     Args:
         users: the password of each user, for PLAIN and SCRAM alike. `SecurityAdmin` changes those of SCRAM; PLAIN's stay.
         session_ms: the length of a session on the listeners SESSIONS_PLAINTEXT and SESSIONS_SSL (`connections.max.reauth.ms`).
-        acls: whether users may do only what ACLs allow (StandardAuthorizer).
-        super_users: users without the limits of ACLs; User:ANONYMOUS, which administrates the node, is always one of them.
-        oidc: the tokens of the listeners OIDC_PLAINTEXT and OIDC_SSL; None: there are no such listeners.
+        super_users: users without the limits of ACLs, as User:ANONYMOUS, which administrates the node; others may do only what ACLs
+            allow (StandardAuthorizer). Without any, there are no ACLs.
+        jwks_url: the URL of the public keys of tokens, which must answer when the node starts (`TokenServer.jwks_url`); None: there are
+            no listeners OIDC_PLAINTEXT and OIDC_SSL.
         kerberos: the node's principal and realm, for GSSAPI (see `tests.support.kdc`); None: the node has no GSSAPI.
-
-    Raises:
-        ValueError: a name or password that Kafka's own files cannot hold.
     """
 
     users: Mapping[str, str] = field(repr=False)
     session_ms: int = 3000
-    acls: bool = False
     super_users: tuple[str, ...] = ()
-    oidc: OidcValidator | None = None
+    jwks_url: str | None = None
     kerberos: BrokerKerberos | None = None
-
-    def __post_init__(self) -> None:
-        if self.session_ms <= 0:
-            raise ValueError(f"session_ms={self.session_ms}: it is the positive number of milliseconds of a session")
-        for user, password in self.users.items():
-            # SCRAM's names are ASCII in Kafka; what the tools' words cannot hold is set by no test
-            if not user.isascii() or not user.isalnum():
-                raise ValueError(f"user {user!r}: a name here has ASCII letters and digits alone")
-            if not password or set(password) & set('[],"\\\r\n'):
-                raise ValueError(f'the password of {user!r} is empty, or has one of the characters []," or a backslash or line end')
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
         """Return the listeners of the node."""
-        return tuple(name for name in LISTENERS if self.oidc is not None or not name.startswith(_OIDC))
+        return tuple(name for name in LISTENERS if self.jwks_url or not name.startswith(_OIDC))
 
     def jvm_options(self) -> list[str]:
         """Return what Java is told besides: the URLs that the node may fetch keys from, and the realm of Kerberos."""
-        urls = [] if self.oidc is None else [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.oidc.jwks_url}"]
+        urls = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks_url}"] if self.jwks_url else []
         return urls if self.kerberos is None else [*urls, f"-Djava.security.krb5.conf={self.kerberos.config}"]
 
     def format_arguments(self) -> list[str]:
@@ -161,15 +121,23 @@ class KafkaSecurity:
                 made |= self._sasl(name, f"listener.name.{name.lower()}")
             if name.startswith("SESSIONS_"):
                 made[f"listener.name.{name.lower()}.connections.max.reauth.ms"] = self.session_ms
-        if self.acls:
+        if self.super_users:
             made["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
             made["super.users"] = ";".join(f"User:{user}" for user in ("ANONYMOUS", *self.super_users))
         return made
 
     def _sasl(self, listener: Listener, prefix: str) -> dict[str, object]:
-        if self.oidc is not None and listener.startswith(_OIDC):
-            return self.oidc.settings(prefix)
-        users = " ".join(f'user_{user}="{_escaped(password)}"' for user, password in self.users.items())
+        if listener.startswith(_OIDC):
+            package = f"{_PACKAGE}.oauthbearer"
+            return {
+                f"{prefix}.sasl.enabled.mechanisms": "OAUTHBEARER",
+                f"{prefix}.oauthbearer.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+                f"{prefix}.oauthbearer.sasl.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
+                f"{prefix}.sasl.oauthbearer.jwks.endpoint.url": self.jwks_url,
+                f"{prefix}.sasl.oauthbearer.expected.audience": "kafka",
+                f"{prefix}.sasl.oauthbearer.expected.issuer": "https://issuer.test",
+            }
+        users = " ".join(f'user_{user}="{password}"' for user, password in self.users.items())
         return {
             f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM, _TOKENS, *([] if self.kerberos is None else ["GSSAPI"]))),
             f"{prefix}.plain.sasl.jaas.config": f"{_PACKAGE}.plain.PlainLoginModule required {users};",
@@ -216,21 +184,12 @@ class ServerCertificates:
         return cls(root, root.write(folder / "ca.pem"), server.write(folder, "server"), clients)
 
 
-def _escaped(text: str) -> str:
-    """Return text as a Java properties file holds it, which is Latin-1 besides its escapes."""
-    units = text.encode("utf-16-be")
-    return "".join(
-        chr(unit) if 0x20 <= unit < 0x7F else f"\\u{unit:04x}"
-        for unit in (int.from_bytes(units[place : place + 2], "big") for place in range(0, len(units), 2))
-    )
-
-
 # Kafka's own tools. Each call starts a Java process, which takes 1 to 2 s. The tools have no faces but their command lines, so a password is
 # seen in the list of processes.
 
 Mechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
-Resource: TypeAlias = Literal["topic", "group", "transactional-id", "cluster"]
 
+_TOOL_SECONDS: Final = 60.0
 # a tool lives for a second: a small heap and the first compiler start fastest
 _JVM: Final = ("-Xms64m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
@@ -250,15 +209,15 @@ class DelegationToken:
     owner: str
 
 
-async def run_tool(main: str, *arguments: str, version: str = jars.KAFKA_VERSION, timeout: float = 60.0) -> str:
+async def run_tool(main: str, *arguments: str) -> str:
     """Run a class of Kafka's tools, such as "org.apache.kafka.tools.GetOffsetShell", and return what it printed.
 
     Raises:
-        KafkaServerFailed: the tool failed, with what it printed, or took longer than `timeout`.
+        KafkaServerFailed: the tool failed, with what it printed, or took longer than a minute.
 
     Cancellation: the tool's process is killed; what it asked of the node may or may not have been done.
     """
-    tools = await fetched(version)
+    tools = await fetched(jars.KAFKA_VERSION)
     name = main.rpartition(".")[2]
     process = await asyncio.create_subprocess_exec(
         *(str(tools.java), *_JVM, "-cp", f"{tools.library}/*", main, *arguments),
@@ -267,10 +226,10 @@ async def run_tool(main: str, *arguments: str, version: str = jars.KAFKA_VERSION
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(_TOOL_SECONDS):
             said, _ = await process.communicate()
     except TimeoutError as error:
-        raise KafkaServerFailed(f"Kafka's tool {name} was not done within {timeout} s") from error
+        raise KafkaServerFailed(f"Kafka's tool {name} was not done within {_TOOL_SECONDS} s") from error
     finally:
         if process.returncode is None:
             process.kill()
@@ -302,28 +261,14 @@ class SecurityAdmin:
         self._node = node
         self._passwords = dict(users)
 
-    async def set_user(self, user: str, password: str, *mechanisms: Mechanism, iterations: int = 4096) -> None:
-        """Add a user to SCRAM's, or change the password.
-
-        Args:
-            user: the name.
-            password: without the characters `[],`.
-            mechanisms: of these; none: of both.
-            iterations: the count of SCRAM, 4,096 to 16,384.
-        """
-        for mechanism in mechanisms or _SCRAM:
-            try:
-                await self._alter_user(user, "--add-config", f"{mechanism}=[iterations={iterations},password={password}]")
-            except KafkaServerFailed as failed:
-                # the tool's words repeat its command line
-                raise KafkaServerFailed(str(failed).replace(password, "***")) from None
+    async def set_user(self, user: str, password: str, mechanism: Mechanism) -> None:
+        """Add a user to a mechanism's, or change the password, which has none of the characters `[],`."""
+        await self._alter_user(user, "--add-config", f"{mechanism}=[iterations={_ITERATIONS},password={password}]")
         self._passwords[user] = password
 
-    async def delete_user(self, user: str, *mechanisms: Mechanism) -> None:
-        """Delete a user's credentials of these mechanisms, or of both. Sessions that stand go on until they end."""
-        # Kafka takes one change of a user in a request
-        for mechanism in mechanisms or _SCRAM:
-            await self._alter_user(user, "--delete-config", mechanism)
+    async def delete_user(self, user: str, mechanism: Mechanism) -> None:
+        """Delete a user's credentials of a mechanism. Sessions that stand go on until they end."""
+        await self._alter_user(user, "--delete-config", mechanism)
 
     async def create_token(self, owner: str) -> DelegationToken:
         """Create a delegation token, as its owner, over SCRAM-SHA-256.
@@ -350,29 +295,20 @@ class SecurityAdmin:
                 return DelegationToken(token_id=words[0], hmac=words[1], owner=owner)
         raise KafkaServerFailed(f"Kafka's tool DelegationTokenCommand told no token of {owner}")
 
-    async def allow(self, user: str, *operations: str, resource: Resource = "topic", name: str = "*") -> None:
-        """Add ACLs: the user may do these operations, such as "Write", on a resource by name; "*": on all of the kind."""
-        await self._acl("--add", user, operations, resource, name)
-
-    async def withdraw(self, user: str, *operations: str, resource: Resource = "topic", name: str = "*") -> None:
-        """Remove ACLs that `allow` added."""
-        await self._acl("--remove", user, operations, resource, name)
+    async def allow(self, user: str, *operations: str, topic: str) -> None:
+        """Add ACLs: the user may do these operations, such as "Write", on a topic."""
+        which = [word for operation in operations for word in ("--operation", operation)]
+        await self._run("org.apache.kafka.tools.AclCommand", "--add", "--allow-principal", f"User:{user}", *which, "--topic", topic)
 
     async def _alter_user(self, user: str, *change: str) -> None:
         await self._run("kafka.admin.ConfigCommand", "--alter", "--entity-type", "users", "--entity-name", user, *change)
-
-    async def _acl(self, verb: str, user: str, operations: tuple[str, ...], resource: Resource, name: str) -> None:
-        on = ("--cluster",) if resource == "cluster" else (f"--{resource}", name)
-        which = [word for operation in operations for word in ("--operation", operation)]
-        removing = ("--force",) if verb == "--remove" else ()
-        await self._run("org.apache.kafka.tools.AclCommand", verb, "--allow-principal", f"User:{user}", *which, *on, *removing)
 
     async def _run(self, main: str, *arguments: str) -> None:
         await run_tool(main, "--bootstrap-server", self._node.bootstrap_servers, *arguments)
 
 
 class SecuredKafkaServer(KafkaServer):
-    """Runs one Kafka node with the listeners of a `KafkaSecurity`, PLAINTEXT among them. Other arguments as `KafkaServer`.
+    """Runs one Kafka node with the listeners of a `KafkaSecurity`, PLAINTEXT among them.
 
     Attributes:
         admin: changes users, tokens and ACLs while the node runs.
@@ -381,8 +317,8 @@ class SecuredKafkaServer(KafkaServer):
 
     certificates: ServerCertificates
 
-    def __init__(self, security: KafkaSecurity, *, jvm_options: Sequence[str] = (), **options: Any) -> None:
-        super().__init__(jvm_options=[*jvm_options, *security.jvm_options()], **options)
+    def __init__(self, security: KafkaSecurity) -> None:
+        super().__init__(jvm_options=security.jvm_options())
         self.admin = SecurityAdmin(self, security.users)
         self._security = security
         self._listeners = {name: LISTENERS[name] for name in security.listeners}

@@ -96,16 +96,15 @@ class GssapiServer:
 
     Args:
         accounts: the users that have accounts; the passwords do not matter.
-        service: the first part of the server's own principal.
         offer: the layers, and the size of the longest message, which the server offers.
     """
 
-    def __init__(self, accounts: Accounts, service: str = "kafka", offer: bytes = _NO_LAYER) -> None:
+    def __init__(self, accounts: Accounts, offer: bytes = _NO_LAYER) -> None:
         self.claimed: str | None = None
         self.principal: str | None = None
         self.ends: float | None = None
         self._accounts = accounts
-        self._key = _service_key(service)
+        self._key = _service_key("kafka")
         self._offer = offer
         self._user = ""
         self._session: _Session | None = None

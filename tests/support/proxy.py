@@ -1,9 +1,11 @@
 """A TCP proxy on loopback that adds faults to a broker's connections: delay, low bandwidth, silence, reset.
 
-    async with FaultProxy(port_of_the_broker) as proxy:
-        proxy.delay(0.2)                     # in both directions; clients connect to proxy.port
-        proxy.black_hole("answers")          # requests arrive, answers do not
-        proxy.heal()                         # held bytes are sent on
+    proxy = FaultProxy()
+    await proxy.start()
+    proxy.upstream_port = port_of_the_broker
+    proxy.delay(0.2)                     # in both directions; clients connect to proxy.port
+    proxy.black_hole("answers")          # requests arrive, answers do not
+    proxy.heal()                         # held bytes are sent on
 
 Bytes are held, never lost or reordered, as in TCP; only `cut`, `reset` and the end of a connection lose them. The proxy stops reading
 from a side that sends more than the proxy passes on, so that this side's write buffer fills as with a slow peer.
@@ -16,13 +18,12 @@ import socket
 import struct
 from collections import deque
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
-__all__ = ["FaultProxy", "Way"]
+__all__ = ["FaultProxy"]
 
 
-Way: TypeAlias = 'Literal["both", "requests", "answers"]'
+Way: TypeAlias = Literal["requests", "answers"]
 
 _HOST: Final = "127.0.0.1"
 _HELD_AT_MOST: Final = 256 * 1024  # bytes held in one direction before the proxy stops reading from its sender
@@ -46,27 +47,18 @@ class _Trouble:
 class FaultProxy:
     """Listens on a port of its own, and forwards every connection to one upstream port of loopback.
 
-    Args:
-        upstream_port: the port to forward to; may be set later, before clients connect.
-
     Attributes:
         port: the port for clients; kept from `start` to `stop`.
+        upstream_port: the port to forward to; set before clients connect.
     """
 
-    def __init__(self, upstream_port: int = 0) -> None:
-        self.upstream_port = upstream_port
+    def __init__(self) -> None:
+        self.upstream_port: int = 0
         self.port: int = 0
         self._troubles = {"requests": _Trouble(), "answers": _Trouble()}
         self._is_cut = False
         self._server: asyncio.Server | None = None
         self._ends: set[_End] = set()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Listen. Cancellation: no socket remains open."""
@@ -76,6 +68,7 @@ class FaultProxy:
         try:
             # A separate call: a create_server that is cancelled while it serves would leak the server.
             await self._server.start_serving()
+        # a cancellation, too, leaves no socket
         except BaseException:
             await self.stop()
             raise
@@ -88,27 +81,21 @@ class FaultProxy:
             self.reset()
             await server.wait_closed()
 
-    @property
-    def connections(self) -> int:
-        """Return the number of open client connections."""
-        return sum(isinstance(end, _Door) for end in self._ends)
-
     # --- faults
 
-    def delay(self, seconds: float, way: Way = "both") -> None:
-        """Delay every byte by `seconds`; bytes in transit are not affected."""
-        for trouble in self._of(way):
+    def delay(self, seconds: float) -> None:
+        """Delay every byte by `seconds`, in both directions; bytes in transit are not affected."""
+        for trouble in self._troubles.values():
             trouble.seconds = seconds
 
-    def slow(self, bytes_per_second: float, way: Way = "both") -> None:
-        """Limit each connection to `bytes_per_second`."""
-        for trouble in self._of(way):
+    def slow(self, bytes_per_second: float) -> None:
+        """Limit each connection to `bytes_per_second`, in both directions."""
+        for trouble in self._troubles.values():
             trouble.rate = bytes_per_second
 
-    def black_hole(self, way: Way = "both") -> None:
+    def black_hole(self, way: Way) -> None:
         """Hold all bytes: open connections remain, new ones are accepted, and no byte passes."""
-        for trouble in self._of(way):
-            trouble.is_held = True
+        self._troubles[way].is_held = True
 
     def cut(self) -> None:
         """Reset every connection, and each new one until `heal`."""
@@ -127,11 +114,6 @@ class FaultProxy:
             trouble.end()
         for end in tuple(self._ends):
             end.pump()
-
-    def _of(self, way: Way) -> list[_Trouble]:
-        if way != "both" and way not in self._troubles:
-            raise ValueError(f"a way is 'both', 'requests' or 'answers', not {way!r}")
-        return list(self._troubles.values()) if way == "both" else [self._troubles[way]]
 
     # --- called by connections
 

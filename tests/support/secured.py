@@ -34,7 +34,7 @@ __all__ = [
 
 SESSION_MS = 3000
 SECURITY = KafkaSecurity(
-    users={name: f"canary-{name}" for name in ("alice", "bob", "carol")}, session_ms=SESSION_MS, acls=True, super_users=("alice", "carol")
+    users={name: f"canary-{name}" for name in ("alice", "bob", "carol")}, session_ms=SESSION_MS, super_users=("alice", "carol")
 )
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 BEARER = MECHANISMS[-1]

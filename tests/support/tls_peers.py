@@ -134,7 +134,6 @@ def server_context(
     clients: CertificateAuthority | None = None,
     version: ssl.TLSVersion | None = None,
     oldest: ssl.TLSVersion | None = None,
-    ciphers: str | None = None,
 ) -> ssl.SSLContext:
     """A server's context. `clients`: the authority of the client certificates that it wants."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -143,8 +142,6 @@ def server_context(
     if clients is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=clients.pem.decode())
-    if ciphers is not None:
-        context.set_ciphers(ciphers)
     if oldest is not None:
         context.minimum_version = oldest
     if version is not None:

@@ -144,10 +144,10 @@ class Hand:
         aborted = [one.first_offset for one in found.aborted_transactions or ()]
         return Seen(batches, aborted, found.last_stable_offset, found.high_watermark)
 
-    async def settle(self, partition: int = 0, *, stable: int | None = None) -> None:
-        """Until every transaction in a partition has ended, or all up to an offset."""
+    async def settle(self, partition: int = 0) -> None:
+        """Until every transaction in a partition has ended."""
         async with asyncio.timeout(20):
-            while (seen := await self.read(partition)).stable < (seen.end if stable is None else stable):
+            while (seen := await self.read(partition)).stable < seen.end:
                 await asyncio.sleep(0.02)
 
     async def grown(self, end: int, partition: int = 0) -> None:
@@ -156,10 +156,10 @@ class Hand:
             while (await self.read(partition)).end < end:
                 await asyncio.sleep(0.02)
 
-    async def last_offset(self, partition: int = 0, timestamp: int = -1, *, committed: bool = True) -> tuple[str, int]:
+    async def last_offset(self, timestamp: int = -1, *, committed: bool = True) -> tuple[str, int]:
         """ListOffsets."""
         path = "ListOffsets.request.topics"
-        part = message(f"{path}.partitions", partition_index=partition, timestamp=timestamp)
+        part = message(f"{path}.partitions", partition_index=0, timestamp=timestamp)
         topics = [message(path, name=self.topic, partitions=[part])]
         answer = await self.client.ask(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=int(committed), topics=topics)
         (found,) = answer.topics[0].partitions

@@ -218,10 +218,10 @@ async def test_the_fake_answers_as_kafka_does() -> None:
             cluster.security.deny("bob", operation, topic="closed")
         cluster.security.deny("bob", "All", transactional_id="*")
         fake = await told(cluster.bootstrap_servers)
-    real_security = KafkaSecurity(users=USERS, session_ms=int(SESSION * 1000), acls=True, super_users=("alice",))
+    real_security = KafkaSecurity(users=USERS, session_ms=int(SESSION * 1000), super_users=("alice",))
     async with SecuredKafkaServer(real_security) as kafka:
         for topic in ("open", "closed"):
             await kafka.create_topic(topic)
-        await kafka.admin.allow("bob", "Write", "Describe", name="open")
+        await kafka.admin.allow("bob", "Write", "Describe", topic="open")
         real = await told(kafka.address("SESSIONS_PLAINTEXT"))
     assert fake == real
