@@ -34,17 +34,6 @@ def waiting(routing: TopicRouting) -> dict[int, list[PartitionQueue]]:
     return ready
 
 
-def test_a_partition_is_avoided_until_it_is_welcome() -> None:
-    """In the next choice already; twice is once."""
-    availability, routing = made(1, 2, 3)
-    assert routing.available == routing.choices == (0, 1, 2)
-    availability.avoid(routing.queues[1])
-    availability.avoid(routing.queues[1])
-    assert routing.available == routing.choices == (0, 2)
-    availability.welcome(routing.queues[1])
-    assert routing.available == routing.choices == (0, 1, 2)
-
-
 def test_both_reasons_count_by_themselves() -> None:
     """The end of one is not the end of the other."""
     availability, routing = made(1, 2, timeout=1.0)

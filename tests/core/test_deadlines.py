@@ -33,32 +33,6 @@ def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
     assert pauses.next() is None
 
 
-def test_the_longest_of_several_pauses_holds() -> None:
-    """And one that was ended by something else is none."""
-    pauses = Deadlines(10.0, 100.0)
-    first, second = queues(2)
-    pauses.back_off(first, 5.0)
-    pauses.back_off(first, 3.0)
-    pauses.back_off(second, 4.0)
-    assert (first.retry_at, pauses.next()) == (5.0, 4.0)
-    second.retry_at = 0.0
-    assert list(pauses.backed_off(4.9)) == []
-    assert list(pauses.backed_off(5.0)) == [first]
-    assert (first.retry_at, pauses.next()) == (0.0, None)
-
-
-def test_an_open_batch_takes_no_records_for_most_of_its_lifetime() -> None:
-    """The oldest open batch is due first, and one that was closed is no longer there."""
-    deadlines = Deadlines(10.0, 100.0)
-    first, second, third = queues(3)
-    for at, queue in enumerate((first, second, third)):
-        queue.current = ProducerBatch(queue, 1, OpenBatch(), None, expires_at=200.0 + at)
-        deadlines.filling[queue] = None
-    assert (deadlines.next(), deadlines.aged(109.9)) == (110.0, [])
-    del deadlines.filling[first]
-    assert (deadlines.next(), deadlines.aged(111.5), deadlines.aged(112.0)) == (111.0, [second], [second, third])
-
-
 def made(*expiries: float) -> tuple[IncompleteBatches, list[ProducerBatch]]:
     routing = TopicRouting("t", NO_ID)
     queue = PartitionQueue(routing, 0, 1, None)
@@ -71,18 +45,6 @@ def made(*expiries: float) -> tuple[IncompleteBatches, list[ProducerBatch]]:
 
 def part(batch: ProducerBatch, number: int) -> ProducerBatch:
     return batch.part(number, Piece(range(1), b".", 0, 0), None)
-
-
-def test_the_oldest_expires_first() -> None:
-    """The batches expire oldest first. A batch that has ended is no longer among them."""
-    incomplete, [first, second, third] = made(10.0, 20.0, 30.0)
-    assert incomplete.expired(9.9) == []
-    assert incomplete.expired(20.0) == [first, second]
-    incomplete.end(first)
-    assert (list(incomplete), len(incomplete), incomplete.next_expiry()) == ([second, third], 2, 20.0)
-    incomplete.end(second)
-    incomplete.end(third)
-    assert (list(incomplete), len(incomplete), incomplete.next_expiry()) == ([], 0, None)
 
 
 def test_parts_stand_in_the_place_of_their_batch() -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from batches import FULL, answered, more, partition_queues, put, sent, split, topic
+from batches import FULL, answered, partition_queues, put, sent, split, topic
 
 from aioproducer.core import topic_routing as module
-from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
+from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues, ReadyPartitions
 from aioproducer.core.produce_attempt import ProduceAttempts
@@ -22,52 +22,6 @@ from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
     from aioproducer.core.metadata.cluster_metadata import TopicView
-
-
-def test_without_linger_an_open_batch_can_be_drained_at_once() -> None:
-    """A drain closes the open batch. The next append opens another batch."""
-    rules, (queue,) = partition_queues(1)
-    batch = put(rules, queue, 7)
-    assert list(rules.ready.nodes()) == [1]
-    assert rules.drain(1, "connection", 1000) == [batch]
-    assert (batch.state, batch.count, batch.payload, batch.held) == (State.ENCODING, 1, b"         7", True)
-    assert (queue.open, queue.current, queue.connection, queue.in_flight) == (FULL, None, "connection", 1)
-    assert not rules.ready.get(1)
-
-
-def test_a_partial_batch_lingers() -> None:
-    """Not before its time, and no longer."""
-    rules, (queue,) = partition_queues(1, linger=5)
-    batch = put(rules, queue, now=100)
-    assert rules.deadlines.next() == 105
-    rules.wake(104.9)
-    assert sent(rules, 1) == []
-    rules.wake(105)
-    assert sent(rules, 1) == [batch]
-    assert rules.deadlines.next() is None
-
-
-def test_a_full_batch_does_not_linger() -> None:
-    """The append that finds a batch full closes it, and the batch does not wait for its linger."""
-    rules, (queue,) = partition_queues(1, linger=5)
-    batch = put(rules, queue)
-    assert rules.close(queue) is batch
-    assert rules.close(queue) is None
-    later = put(rules, queue)
-    assert sent(rules, 1) == [batch]
-    assert sent(rules, 1) == []
-    assert later.state is State.OPEN
-    assert rules.open_queues() == [queue]
-
-
-def test_hurry_lets_partial_batches_go() -> None:
-    """Partial batches leave before their linger ends when memory is short or a flush is under way."""
-    rules, (first, second) = partition_queues(1, 1, linger=5)
-    batches = [put(rules, first), put(rules, second)]
-    rules.close(first)
-    rules.flush_partial_batches()
-    assert sent(rules, 1) == batches
-    assert rules.deadlines.next() is None
 
 
 @pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
@@ -116,80 +70,6 @@ def test_an_eager_batch_that_lost_its_place_goes_after_linger(*, moved: bool) ->
     assert sent(rules, queue.leader) == [second]
 
 
-def test_by_load_a_partial_batch_waits_for_what_its_partition_has_in_flight() -> None:
-    """The first goes at once, and another partition's; what comes meanwhile gathers, for no time, and goes when the answer is there."""
-    rules, (queue, other) = partition_queues(1, 1, by_load=True)
-    first = put(rules, queue, 1)
-    assert sent(rules, 1) == [first]
-    second = put(rules, queue, 2)
-    elsewhere = put(rules, other)
-    assert sent(rules, 1) == [elsewhere]
-    assert put(rules, queue, 3) is second
-    assert sent(rules, 1) == []
-    assert rules.deadlines.next() == 1000 / 16, "for no time, until it is old"
-    answered(rules, first)
-    assert sent(rules, 1) == [second]
-    assert second.count == 2
-
-
-def test_by_load_a_full_batch_goes_as_ever() -> None:
-    """The full batch leaves at once. The open batch behind it waits for all earlier batches, in any order of their answers."""
-    rules, (queue,) = partition_queues(1, by_load=True)
-    first = put(rules, queue)
-    sent(rules, 1)
-    full = put(rules, queue)
-    rules.close(queue)
-    behind = put(rules, queue)
-    assert sent(rules, 1) == [full]
-    answered(rules, full)
-    assert sent(rules, 1) == []
-    answered(rules, first)
-    assert sent(rules, 1) == [behind]
-
-
-def test_by_load_what_was_opened_behind_a_closed_batch_waits_when_that_goes() -> None:
-    """Nothing was in flight when it was opened."""
-    rules, (queue,) = partition_queues(1, by_load=True)
-    first = put(rules, queue)
-    rules.close(queue)
-    behind = put(rules, queue)
-    assert sent(rules, 1) == [first]
-    assert sent(rules, 1) == []
-    answered(rules, first)
-    assert sent(rules, 1) == [behind]
-
-
-@pytest.mark.parametrize("ending", ["retried", "retried later", "failed", "expired first", "split", "leader moved"])
-def test_by_load_nothing_is_left_behind_however_what_is_in_flight_ends(ending: str) -> None:
-    """It goes after what stands before it."""
-    rules, (queue,) = partition_queues(1, by_load=True)
-    first = put(rules, queue, 1)
-    put(rules, queue, 2)
-    sent(rules, 1)
-    behind = put(rules, queue, 3)
-    before: list[ProducerBatch] = []
-    if ending.startswith("retried"):
-        answered(rules, first, retry_at=10.0 if ending == "retried later" else 0.0)
-        before = [first]
-    elif ending == "failed":
-        ProduceAttempts(rules).remove_in_flight(first)
-        ProduceAttempts(rules).fail(first)
-    elif ending == "expired first":
-        ProduceAttempts(rules).fail(first)
-        assert sent(rules, 1) == []
-        ProduceAttempts(rules).remove_in_flight(first)
-    elif ending == "split":
-        before = split(rules, first)
-    else:
-        install(rules, topic(2))
-        answered(rules, first)
-    rules.wake(10.0)
-    for batch in before:
-        assert sent(rules, queue.leader) == [batch]
-        answered(rules, batch)
-    assert sent(rules, queue.leader) == [behind]
-
-
 def test_by_load_nothing_waits_while_memory_is_short() -> None:
     """Neither what waited already, nor what comes; and nothing that came then is left behind when memory is no longer short."""
     rules, (queue, other) = partition_queues(1, 1, by_load=True)
@@ -230,14 +110,6 @@ def test_by_load_a_broker_that_does_not_answer_is_late() -> None:
     assert rules.availability.late == 1
 
 
-def test_one_batch_of_a_partition_in_a_request() -> None:
-    """ACC-08; the next one goes with the next request, on the same connection."""
-    rules, (queue,) = partition_queues(1)
-    batches = more(rules, queue, 3)
-    assert [sent(rules, 1) for _ in range(4)] == [[batches[0]], [batches[1]], [batches[2]], []]
-    assert queue.in_flight == 3
-
-
 def test_a_batch_that_is_opened_within_an_opening_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal handler sends to the partition while its batch is made (rule 9): both batches have their own place."""
     rules, (queue,) = partition_queues(1)
@@ -265,51 +137,6 @@ def test_partitions_take_turns() -> None:
             rules.close(queue)
     order = [batch.queue.partition for _ in range(6) for batch in sent(rules, 1, limit=10)]
     assert order == [0, 1, 2, 0, 1, 2]
-
-
-def test_a_request_is_full() -> None:
-    """A batch that does not fit into the request stays at the head of its queue."""
-    rules, queues = partition_queues(1, 1, 1)
-    for queue in queues:
-        put(rules, queue)
-    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [0, 1]
-    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [2]
-
-
-def test_a_batch_larger_than_a_request_goes_alone() -> None:
-    """Or it would never go."""
-    rules, queues = partition_queues(1, 1)
-    for queue in queues:
-        put(rules, queue)
-    assert [[batch.queue.partition for batch in sent(rules, 1, limit=5)] for _ in range(3)] == [[0], [1], []]
-
-
-def test_only_the_leader_gets_a_batch() -> None:
-    """Each batch goes to the leader of its partition only. The partitions without a leader are listed under the broker id -1."""
-    rules, (first, second, third) = partition_queues(1, 2, NO_LEADER)
-    for queue in (first, second, third):
-        put(rules, queue)
-    assert set(rules.ready.nodes()) == {1, 2, NO_LEADER}
-    assert rules.ready.topics(NO_LEADER) == {"t"}
-    assert rules.ready.topics(3) == set()
-    assert [batch.queue for batch in sent(rules, 2)] == [second]
-    assert [batch.queue for batch in sent(rules, 1)] == [first]
-    install(rules, topic(1, 2, 2))
-    assert [batch.queue for batch in sent(rules, 2)] == [third]
-    assert rules.drain(77, "connection", 1000) == []
-
-
-def test_a_drain_leaves_what_still_fills() -> None:
-    """In a burst partial batches wait a little, and full ones that may take more."""
-    rules, (first, second, third) = partition_queues(1, 1, 1)
-    partial, ripe, closed = (put(rules, queue) for queue in (first, second, third))
-    rules.mark_sendable(second)
-    rules.close(third)
-    assert sent(rules, 1, least=Fill.CLOSED) == [closed]
-    assert sent(rules, 1, least=Fill.CLOSED) == []
-    assert sent(rules, 1, least=Fill.FULL) == [ripe]
-    assert sent(rules, 1, least=Fill.FULL) == []
-    assert sent(rules, 1) == [partial]
 
 
 @pytest.mark.parametrize("options", [{"linger": 5}, {"by_load": True}])
@@ -341,19 +168,6 @@ def to_send_again(rules: PartitionQueues, queue: PartitionQueue) -> ProducerBatc
     return batch
 
 
-def test_what_lingered_takes_no_more_once_it_is_old() -> None:
-    """A record would share a deadline that is near."""
-    rules, (queue,) = partition_queues(1, linger=5, lifetime=160)
-    to_send_again(rules, queue)
-    batch = put(rules, queue)
-    rules.wake(5)
-    assert rules.deadlines.next() == 10
-    rules.wake(9.9)
-    assert put(rules, queue) is batch
-    rules.wake(10)
-    assert put(rules, queue, now=10) is not batch
-
-
 def test_what_lingered_takes_more_until_its_turn_comes() -> None:
     """A batch that has lingered takes more records until it is drained.
 
@@ -369,174 +183,6 @@ def test_what_lingered_takes_more_until_its_turn_comes() -> None:
     answered(rules, batch)
     assert sent(rules, 1) == [second]
     assert second.count == 2
-
-
-def test_batches_in_flight_are_on_one_connection() -> None:
-    """KAFKA-18905: two connections have no order between them."""
-    rules, (queue, other) = partition_queues(1, 1)
-    first, second = put(rules, queue, 1), put(rules, other)
-    assert sent(rules, 1, "old") == [first, second]
-    third, fourth = put(rules, queue, 2), put(rules, other)
-    answered(rules, second)
-    assert sent(rules, 1, "new") == [fourth], "who waits for the old connection stops nobody"
-    answered(rules, first)
-    assert sent(rules, 1, "new") == [third]
-
-
-def test_a_failed_batch_goes_back_to_its_place() -> None:
-    """A failed batch is requeued before the batches that were made after it, in any order of the failures."""
-    rules, (queue,) = partition_queues(1)
-    batches = more(rules, queue, 4)
-    for _ in range(3):
-        sent(rules, 1)
-    for batch in (batches[1], batches[0], batches[2]):
-        answered(rules, batch, retry_at=0.0)
-    assert list(queue.closed) == batches
-
-
-def test_after_a_failure_one_goes_at_a_time_until_one_succeeds() -> None:
-    """So that a partition's records keep their order while its broker has trouble."""
-    rules, (queue,) = partition_queues(1)
-    batches = more(rules, queue, 4)
-    sent(rules, 1)
-    answered(rules, batches[0], retry_at=0.0)
-    assert sent(rules, 1) == [batches[0]]
-    assert sent(rules, 1) == []
-    answered(rules, batches[0])
-    assert [sent(rules, 1) for _ in range(3)] == [[batches[1]], [batches[2]], [batches[3]]]
-
-
-def test_a_change_of_leader_does_not_end_one_at_a_time() -> None:
-    """The leader moved, and nothing has succeeded there yet."""
-    rules, (queue,) = partition_queues(1)
-    first = put(rules, queue, 1)
-    sent(rules, 1)
-    put(rules, queue, 2)
-    rules.close(queue)
-    answered(rules, first, retry_at=0.0)
-    install(rules, topic(2))
-    assert sent(rules, 2) == [first]
-    assert sent(rules, 2) == []
-
-
-def test_after_a_change_of_leader_nothing_goes_before_what_is_in_flight_has_ended() -> None:
-    """The old leader may still write it."""
-    rules, (queue,) = partition_queues(1)
-    first = put(rules, queue, 1)
-    sent(rules, 1)
-    second = put(rules, queue, 2)
-    install(rules, topic(2))
-    assert not rules.ready.get(1)
-    assert not rules.ready.get(2)
-    answered(rules, first)
-    assert sent(rules, 2) == [second]
-
-
-def test_one_at_a_time_goes_on_after_one_that_ended_otherwise() -> None:
-    """It expired in flight, or the broker refused it: no success, but the next one is due."""
-    rules, (queue,) = partition_queues(1)
-    first = put(rules, queue, 1)
-    sent(rules, 1)
-    answered(rules, first, retry_at=0.0)
-    sent(rules, 1)
-    second = put(rules, queue, 2)
-    ProduceAttempts(rules).fail(first)
-    assert sent(rules, 1) == [], "its bytes are still with the connection"
-    ProduceAttempts(rules).remove_in_flight(first)
-    assert sent(rules, 1) == [second]
-
-
-def test_the_success_of_one_that_was_in_flight_beside_a_failed_one_proves_nothing() -> None:
-    """Only the retried one's does: else it would go with those behind it, and could be refused once more between them."""
-    rules, (queue,) = partition_queues(1)
-    batches = more(rules, queue, 4)
-    for _ in range(3):
-        sent(rules, 1)
-    answered(rules, batches[0], retry_at=0.0)
-    answered(rules, batches[1])
-    assert sent(rules, 1) == [], "the third is still in flight"
-    answered(rules, batches[2])
-    assert sent(rules, 1) == [batches[0]]
-    assert sent(rules, 1) == []
-    answered(rules, batches[0])
-    assert sent(rules, 1) == [batches[3]]
-
-
-def test_a_batch_backs_off() -> None:
-    """Its partition waits with it, and no other."""
-    rules, (queue, other) = partition_queues(1, 1)
-    batch = put(rules, queue, 1)
-    sent(rules, 1)
-    answered(rules, batch, retry_at=50.0)
-    put(rules, queue, 2)
-    rules.close(queue)
-    assert rules.deadlines.next() == 50.0
-    free = put(rules, other)
-    assert sent(rules, 1) == [free]
-    rules.wake(49.0)
-    assert sent(rules, 1) == []
-    rules.wake(50.0)
-    assert sent(rules, 1) == [batch]
-
-
-def test_the_latest_of_several_pauses_holds() -> None:
-    """Five requests of a lost connection fail; each names its own time."""
-    rules, (queue,) = partition_queues(1)
-    batches = more(rules, queue, 3)
-    for _ in batches:
-        sent(rules, 1)
-    for batch, retry_at in zip(batches, (30.0, 50.0, 40.0), strict=True):
-        answered(rules, batch, retry_at=retry_at)
-    rules.wake(40.0)
-    assert not rules.ready.get(1)
-    rules.wake(50.0)
-    assert sent(rules, 1) == [batches[0]]
-
-
-def test_a_leader_may_move_during_a_pause() -> None:
-    """The pause holds there too."""
-    rules, (queue,) = partition_queues(1)
-    batch = put(rules, queue)
-    sent(rules, 1)
-    answered(rules, batch, retry_at=50.0)
-    install(rules, topic(2))
-    assert not rules.ready.get(2)
-    rules.wake(50.0)
-    assert sent(rules, 2) == [batch]
-
-
-@pytest.mark.parametrize("when", ["while it waits", "while it is in flight"])
-def test_an_election_ends_the_pause(when: str) -> None:
-    """LDR-02: the one that it was sent to last is not the one that it is sent to next; in the later attempts the pause holds."""
-    rules, (queue,) = partition_queues(1)
-    install(rules, topic(1, epoch=4))
-    batch = put(rules, queue)
-    sent(rules, 1)
-    if when == "while it waits":
-        answered(rules, batch, retry_at=50.0)
-        assert not rules.ready.get(1)
-        install(rules, topic(2, epoch=5))
-    else:
-        install(rules, topic(2, epoch=5))
-        answered(rules, batch, retry_at=50.0)
-    assert sent(rules, 2) == [batch]
-    answered(rules, batch, retry_at=60.0)
-    install(rules, topic(2, epoch=5))
-    assert not rules.ready.get(2)
-    rules.wake(60.0)
-    assert sent(rules, 2) == [batch]
-
-
-@pytest.mark.parametrize("leader", [1, 2, NO_LEADER])
-def test_what_is_no_later_election_leaves_the_pause(leader: int) -> None:
-    """The partition keeps its backoff if a broker reports an election that is not later, or if the partition has no leader."""
-    rules, (queue,) = partition_queues(1)
-    install(rules, topic(1, epoch=4))
-    batch = put(rules, queue)
-    sent(rules, 1)
-    answered(rules, batch, retry_at=50.0)
-    install(rules, topic(leader, epoch=5 if leader == NO_LEADER else 4))
-    assert not rules.ready.get(leader)
 
 
 def test_a_batch_that_was_split() -> None:
@@ -569,55 +215,6 @@ def test_a_batch_that_was_split() -> None:
     answered(rules, second)
     assert sent(rules, 1) == [batches[2]]
     assert rules.incomplete.next_expiry() == 112
-
-
-def test_a_part_that_was_split_again() -> None:
-    """Its parts stand before its brother, and all of them for the batch of the beginning."""
-    rules, (queue,) = partition_queues(1, lifetime=10)
-    for record in range(4):
-        batch = put(rules, queue, record, now=100)
-    later = put(rules, queue, 4)
-    rules.close(queue)
-    sent(rules, 1)
-    left, right = split(rules, batch)
-    assert sent(rules, 1) == [left]
-    parts = split(rules, left)
-    assert [part.place for part in (*parts, right)] == [(1, 0, 0), (1, 0, 1), (1, 1)]
-    assert list(rules.incomplete) == [*parts, right]
-    for part in (*parts, right):
-        assert sent(rules, 1) == [part]
-        answered(rules, part)
-    assert later is batch
-    assert (list(rules.incomplete), rules.incomplete.next_expiry()) == ([], None)
-
-
-def test_what_expires() -> None:
-    """The oldest first; wherever it stands it can be ended, and its partition goes on."""
-    rules, (queue, other) = partition_queues(1, 1, lifetime=10)
-    first = put(rules, queue, 1, now=100)
-    sent(rules, 1)
-    second = put(rules, queue, 2, now=101)
-    rules.close(queue)
-    third = put(rules, other, 3, now=102)
-    fourth = put(rules, queue, 4, now=103)
-    assert rules.incomplete.next_expiry() == 110
-    assert rules.incomplete.expired(109.9) == []
-    assert rules.incomplete.expired(112) == [first, second, third]
-    for batch in rules.incomplete.expired(112):
-        ProduceAttempts(rules).fail(batch)
-    assert rules.incomplete.next_expiry() == 113
-    assert queue.in_flight == 1, "its bytes are still with the connection"
-    ProduceAttempts(rules).remove_in_flight(first)
-    assert sent(rules, 1) == [fourth]
-
-
-def test_a_partition_whose_last_batch_ended_is_not_ready() -> None:
-    """A drain finds no batch in a partition after its last batch has ended."""
-    rules, (queue,) = partition_queues(1)
-    batch = put(rules, queue)
-    ProduceAttempts(rules).fail(batch)
-    assert (batch.ended, bool(rules.ready.get(1)), rules.incomplete.next_expiry()) == (True, False, None)
-    assert rules.drain(1, "connection", 1000) == []
 
 
 def test_closing_tells() -> None:
@@ -736,14 +333,7 @@ def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
     ProduceAttempts(rules).fail(batch)
     assert install(rules, topic(1, 1, 1, topic_id=b"another topic id")).queues[1] is gone
     install(rules, topic(1, topic_id=b"the third one id"))
-    assert rules.routings["t"].gone == ()
-
-
-def test_which_partitions_are_available() -> None:
-    """The available partitions are those that have a leader now."""
-    rules, _ = partition_queues(1, NO_LEADER, 2)
-    assert rules.routings["t"].available == (0, 2)
-    assert install(rules, topic(NO_LEADER, 1, 2)).available == (1, 2)
+    assert not rules.routings["t"].gone
 
 
 def test_a_topic_id_stays_known() -> None:

@@ -37,12 +37,6 @@ def test_keys_hash_as_in_other_clients(client: str, key: bytes) -> None:
     assert murmur2(key) == MURMURS[client](key) % 2**32
 
 
-@given(st.binary(max_size=30))
-def test_a_hash_has_32_bits(key: bytes) -> None:
-    """Unsigned, so that what is made of it does not depend on Python's signs."""
-    assert 0 <= murmur2(key) < 2**32
-
-
 def test_remembered_heads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """In number and in length; and hashes stay right when they are forgotten."""
     monkeypatch.setattr(module, "_MOST_HEADS", 10)

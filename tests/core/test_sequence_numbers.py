@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from batches import more, partition_queues, put, sent, split, topic
+from batches import more, partition_queues, sent, split, topic
 
 from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, over
-from aioproducer.core.produce_errors import Action, fate
-from aioproducer.core.producer_batch import State
-from aioproducer.core.sequence_numbers import LAST_EPOCH, NO_IDENTITY, WINDOW, ProducerIdAndEpoch, SequenceNumbers
+from aioproducer.core.produce_errors import Action
+from aioproducer.core.sequence_numbers import LAST_EPOCH, WINDOW, ProducerIdAndEpoch, SequenceNumbers
 from aioproducer.core.topic_updates import forget, install, leave_cluster
 from aioproducer.errors import ConnectionLost, broker_error
 
@@ -104,23 +103,6 @@ def numbers(*batches: ProducerBatch) -> list[tuple[int, int]]:
 # Rules 1 and 2: numbers at drain, five of them
 
 
-def test_nothing_goes_without_an_id() -> None:
-    """Records are taken meanwhile (IDM-01)."""
-    rules, _ = idempotent(2)
-    rules.idempotence.granted = NO_IDENTITY
-    rules.identify(NO_IDENTITY)
-    assert fly(rules) == []
-    rules.identify(ProducerIdAndEpoch(9, 3))
-    (batch,) = fly(rules)
-    assert (batch.identity, batch.sequence) == (ProducerIdAndEpoch(9, 3), 0)
-
-
-def test_numbers_count_records() -> None:
-    """A batch's number is that of its first record."""
-    rules, _ = idempotent(3, size=4)
-    assert numbers(*delivered(rules)) == [(0, 0), (0, 4), (0, 8)]
-
-
 def test_five_are_numbered_and_no_more() -> None:
     """The partition queue numbers as many batches as a broker remembers. Batches that wait for a retry count too (IDM-13)."""
     rules, queue = known()
@@ -146,20 +128,6 @@ def test_the_first_of_an_epoch_goes_alone() -> None:
     assert numbers(*fly(rules)) == [(0, 1), (0, 2)]
 
 
-@pytest.mark.parametrize(("silence", "at_once"), [(59.0, 3), (61.0, 1)])
-def test_the_first_after_a_silence_goes_alone(silence: float, at_once: int) -> None:
-    """Nor does a broker that has forgotten the producer."""
-    rules, queue = known()
-    for record in range(3):
-        put(rules, queue, record, now=silence)
-        rules.close(queue)
-    batches = fly(rules)
-    assert len(batches) == at_once
-    for batch in batches:
-        told(rules, batch)
-    assert len(fly(rules)) == 3 - at_once
-
-
 def test_a_new_leader_gets_one_first() -> None:
     """It may know less than the old one did (KAFKA-18905)."""
     rules, (queue,) = idempotent()
@@ -170,30 +138,6 @@ def test_a_new_leader_gets_one_first() -> None:
     assert sent(rules, 2) == []
     told(rules, first)
     assert numbers(*sent(rules, 2), *sent(rules, 2)) == [(0, 3), (0, 4)]
-
-
-def test_what_is_sent_again_keeps_number_and_order() -> None:
-    """[IdempotenceWithMultipleInflightsRetriedInOrder] Retried batches keep their numbers and their order, in any order of the losses."""
-    rules, queue = known()
-    more(rules, queue, 5)
-    batches = fly(rules)
-    for batch in (batches[3], batches[0], batches[4], batches[2], batches[1]):
-        told(rules, batch, LOST)
-    assert delivered(rules, "another lane") == batches
-    assert numbers(*batches) == [(0, number) for number in range(1, 6)]
-
-
-def test_out_of_order_behind_another() -> None:
-    """[CorrectHandlingOfOutOfOrderResponses] It waits for those before it, which is not held against it."""
-    rules, queue = known()
-    more(rules, queue, 2)
-    first, second = fly(rules)
-    assert told(rules, first, MOVED) is Action.RETRY
-    assert told(rules, second, OUT_OF_ORDER, retries=0) is Action.AWAIT
-    (again,) = fly(rules)
-    told(rules, again)
-    assert [again, *fly(rules)] == [first, second]
-    assert numbers(first, second) == [(0, 1), (0, 2)]
 
 
 def test_the_second_is_acknowledged_first() -> None:
@@ -211,15 +155,6 @@ def test_the_second_is_acknowledged_first() -> None:
 
 
 # Rule 3: lost
-
-
-def test_a_refusal_at_the_end_leaves_its_number_free() -> None:
-    """[no bump where nothing followed it] The next batch has the number of the refused one."""
-    rules, queue = known()
-    more(rules, queue, size=3)
-    told(rules, fly(rules)[0], "INVALID_REQUEST")
-    more(rules, queue)
-    assert numbers(*fly(rules)) == [(0, 1)]
 
 
 def test_what_follows_a_refused_batch_is_numbered_anew() -> None:
@@ -302,18 +237,6 @@ def test_a_gap_that_stays() -> None:
     assert numbers(second, third) == [(1, 0), (1, 1)]
 
 
-def test_a_gap_that_nothing_follows() -> None:
-    """A new epoch begins, so that a straggler is refused; not before the connection is done with it (fault 59)."""
-    rules, queue = known()
-    more(rules, queue)
-    (gone,) = fly(rules)
-    ProduceAttempts(rules).fail(gone)
-    more(rules, queue)
-    assert fly(rules) == []
-    told(rules, gone, LOST)
-    assert numbers(*fly(rules)) == [(1, 0)]
-
-
 def test_a_number_behind_a_gap_is_not_free() -> None:
     """The broker may have refused the second batch because of the gap. The client begins a new epoch."""
     rules, queue = known()
@@ -324,43 +247,6 @@ def test_a_number_behind_a_gap_is_not_free() -> None:
     told(rules, refused, "INVALID_REQUEST")
     more(rules, queue)
     assert numbers(*fly(rules)) == [(1, 0)]
-
-
-def test_a_late_acknowledgement_closes_a_gap() -> None:
-    """A late acknowledgement leaves the batch failed for its callers, and the sequence numbers go on (DLV-03)."""
-    rules, queue = known()
-    more(rules, queue, size=2)
-    (gone,) = fly(rules)
-    ProduceAttempts(rules).fail(gone)
-    told(rules, gone)
-    assert gone.state is State.FAILED
-    more(rules, queue)
-    assert numbers(*fly(rules)) == [(0, 3)]
-
-
-def test_a_batch_that_expires_unsent_is_no_gap() -> None:
-    """[ExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences] It has no number yet (fault 60)."""
-    rules, queue = known()
-    (unsent,) = more(rules, queue)
-    ProduceAttempts(rules).fail(unsent)
-    more(rules, queue)
-    assert numbers(*fly(rules)) == [(0, 1)]
-
-
-def test_what_may_be_in_the_log_is_not_numbered_anew() -> None:
-    """Its broker may have forgotten that it has it: better a failure than a record twice (KAFKA-9199)."""
-    rules, queue = known()
-    more(rules, queue, 2)
-    first, second = fly(rules)
-    told(rules, first, LOST)
-    told(rules, second, LOST)
-    (again,) = fly(rules)
-    assert told(rules, again, OUT_OF_ORDER) is Action.FAIL
-    assert fate(first) == "maybe"
-    assert fly(rules) == [second]
-    told(rules, second)
-    more(rules, queue)
-    assert numbers(*fly(rules)) == [(0, 3)]
 
 
 # Rule 5: epochs and ids
@@ -375,31 +261,6 @@ def test_an_epoch_is_a_partitions_own() -> None:
     more(rules, queue)
     more(rules, other)
     assert {(batch.queue, *numbers(batch)) for batch in fly(rules)} == {(queue, (1, 0)), (other, (0, 1))}
-
-
-def test_the_last_epoch_asks_for_another_id() -> None:
-    """[IDM-07] And nothing new is sent until it is given; what has a number ends under it (fault 61)."""
-    asked: list[str] = []
-    rules, (queue, other) = idempotent(partitions=2, epoch=LAST_EPOCH)
-    rules.idempotence.on_identity_lost = lambda: asked.append("id")
-    arrived(rules, queue)
-    arrived(rules, other)
-    more(rules, other, 2)
-    first, second = fly(rules)
-    more(rules, queue, 2)
-    refused, lost = fly(rules)
-    told(rules, refused, "INVALID_REQUEST")
-    told(rules, lost, OUT_OF_ORDER)
-    assert asked == ["id"]
-    more(rules, other)
-    told(rules, first, LOST)
-    told(rules, second, LOST)
-    assert delivered(rules) == [first, second]  # sent before, so they have numbers
-    assert first.identity == ProducerIdAndEpoch(7, LAST_EPOCH)
-    rules.identify(ProducerIdAndEpoch(8, 0))
-    new = fly(rules)
-    assert lost in new
-    assert [(batch.identity, batch.sequence) for batch in new] == [(ProducerIdAndEpoch(8, 0), 0)] * 2
 
 
 def test_batches_of_the_old_id_end_first() -> None:

@@ -33,29 +33,6 @@ def held(queue: PartitionQueue, credit: int) -> ProducerBatch:
     return ProducerBatch(queue, 1, None, None, credit=credit, expires_at=1.0)
 
 
-@pytest.mark.parametrize(
-    ("leaders", "sticky", "chosen"),
-    [
-        ([1, 1, 1], None, {0, 1, 2}),
-        ([1, 1, 1], 0, {1, 2}),
-        ([1, 1, 1], 1, {0, 2}),
-        ([1, 1, 1], 2, {0, 1}),
-        ([1], 0, {0}),
-        ([1, NO_LEADER, 1], None, {0, 2}),
-        ([1, NO_LEADER, 1], 0, {2}),
-        ([1, NO_LEADER, 1], 1, {0, 2}),
-        ([NO_LEADER, 1], 1, {1}),
-        ([NO_LEADER, 1], 0, {1}),
-        ([NO_LEADER, NO_LEADER], 0, {1}),
-        ([NO_LEADER], 0, {0}),
-    ],
-)
-def test_records_without_a_key_go_to_another_partition_that_has_a_leader(leaders: list[int], sticky: int | None, chosen: set[int]) -> None:
-    """To the same one, or to one without a leader, only if there is no other."""
-    routing = made(leaders, sticky)
-    assert {routing.another(chance).partition for chance in CHANCES} == chosen
-
-
 @given(leaders=st.lists(st.sampled_from([NO_LEADER, 1, 2]), min_size=1, max_size=8), data=st.data())
 def test_all_others_are_as_likely(leaders: list[int], data: st.DataObject) -> None:
     """The choice selects each of the other partitions equally often."""
@@ -132,14 +109,6 @@ def fill(routing: TopicRouting, *depths: int) -> None:
         queue.closed.extend([None] * depth)  # type: ignore[list-item]
 
 
-def test_shorter_queues_are_likelier_exactly_as_in_java() -> None:
-    """Kafka's own example (BuiltInPartitionerTest): each as often as its queue is shorter than one more than the longest (PAR-06)."""
-    routing = made([1, 2, 3, 11, 1], None)
-    fill(routing, 5, 0, 3, 0, 1)
-    chosen = Counter(routing.another((nth + 0.5) / 42, is_adaptive=True).partition for nth in range(42))
-    assert chosen == {0: 2, 1: 12, 2: 6, 3: 12, 4: 10}
-
-
 def test_an_open_batch_is_one_of_the_queue() -> None:
     """As the last one in Java's queue is."""
     routing = made([1, 2], None)
@@ -170,15 +139,6 @@ def test_nobody_looks_at_each_batch_of_a_long_queue() -> None:
     weights = [5001 - queued for queued in (5000, 99, 0)]
     chosen = Counter(routing.another((nth + 0.5) / sum(weights), is_adaptive=True, unit=1000).partition for nth in range(sum(weights)))
     assert chosen == {0: weights[0], 1: weights[1], 2: weights[2]}
-
-
-@pytest.mark.parametrize(("is_adaptive", "depths"), [(True, (0, 0, 0)), (True, (4, 4, 4)), (False, (9, 0, 3))])
-def test_where_queues_say_nothing_all_others_are_as_likely(is_adaptive: bool, depths: tuple[int, ...]) -> None:
-    """All as long, or not to be looked at (PAR-05)."""
-    routing = made([1, 2, 3], 1)
-    fill(routing, *depths)
-    chosen = Counter(routing.another(chance, is_adaptive=is_adaptive).partition for chance in CHANCES)
-    assert chosen == {0: 50, 2: 50}
 
 
 def test_queues_of_what_is_not_usable_say_nothing() -> None:

@@ -66,18 +66,6 @@ def test_batches_outlast_a_change(view: TopicView) -> None:
     assert not any(rules.ready.nodes())
 
 
-def test_those_without_batches_are_let_go_of() -> None:
-    """Nothing but what waits keeps a partition that is no more."""
-    rules, queues = with_topic(large(MANY))
-    batch = put(rules, queues[7])
-    install(rules, large(1, topic_id=OTHER_ID))
-    assert rules.routings["t"].gone == [queues[7]]
-    sent(rules, 1)
-    answered(rules, batch)
-    install(rules, large(1, topic_id=OTHER_ID))
-    assert not rules.routings["t"].gone
-
-
 def test_one_partition_is_elected() -> None:
     """As a hint tells it: no other one is touched."""
     rules, queues = partition_queues(1, 1, NO_LEADER)

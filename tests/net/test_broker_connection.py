@@ -5,192 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from jumping import jumping, settle, until
-from nodes import Tasks, ask, now, refuse, running, with_fake
+from nodes import Tasks, now, refuse, running, with_fake
 from scripted import Asked, ScriptedDialer, ScriptedStream, api_versions
 
-from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import ConnectionLost
 from aioproducer.net.cluster import Standing
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 NEWEST = CLIENT_VERSIONS[ApiKey.API_VERSIONS][1]
-
-
-class Table:
-    """A resolver; an answer that is an error is raised, and the last is given again."""
-
-    def __init__(self, *answers: Sequence[str] | Exception) -> None:
-        self._answers = list(answers)
-        self.asked = 0
-
-    async def resolve(self, _host: str) -> Sequence[str]:
-        self.asked += 1
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def canonical_name(self, address: str) -> str:
-        return address
-
-
-def hosts(dialer: ScriptedDialer) -> list[str]:
-    return [host for _, host, _ in dialer.dials]
 
 
 # Addresses
 
 
-@jumping
-async def test_all_addresses_of_a_name_are_tried() -> None:
-    """Row 3 of the fault catalogue: at once while they refuse."""
-
-    async def before(dial: int) -> None:
-        if dial < 3:
-            await refuse(dial)
-
-    dialer = ScriptedDialer(before)
-    async with running(dialer, resolver=Table(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"])) as node:
-        began = now()
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        assert hosts(dialer) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
-        assert (now(), node.failures) == (began, 0)
-
-
-@jumping
-async def test_when_all_addresses_fail_each_reason_is_told() -> None:
-    """With the address that it is about; and the name is looked up again for the next attempt."""
-    table = Table(["10.0.0.1", "10.0.0.2"])
-    async with running(ScriptedDialer(refuse), Broker(-2, "boot", 1), resolver=table) as node:
-        for asked in (1, 2):
-            with pytest.raises(ConnectionLost) as caught:
-                await ask(node)
-            assert str(caught.value) == ("boot:1 (10.0.0.1): [Errno 111] nobody listens; boot:1 (10.0.0.2): [Errno 111] nobody listens")
-            assert table.asked == asked
-
-
-@jumping
-async def test_a_name_that_cannot_be_resolved_keeps_the_resolvers_text() -> None:
-    """And is asked for again, after a pause."""
-    dialer = ScriptedDialer()
-    async with running(dialer, resolver=Table(socket.gaierror(-2, "Name or service not known"), ["10.0.0.1"])) as node:
-        with pytest.raises(ConnectionLost, match=r"host:9092: .*Name or service not known") as caught:
-            await ask(node)
-        assert isinstance(caught.value.__cause__, socket.gaierror)
-        node.produce.request_connection()
-        await asyncio.sleep(0.06)
-        assert node.is_ready
-        assert hosts(dialer) == ["10.0.0.1"]
-
-
-@jumping
-async def test_a_resolver_that_hangs_is_given_up() -> None:
-    """A name server that says nothing."""
-
-    class Silent(Table):
-        async def resolve(self, _host: str) -> Sequence[str]:
-            await asyncio.Event().wait()
-            return []
-
-    async with running(ScriptedDialer(), resolver=Silent([])) as node:
-        began = now()
-        with pytest.raises(ConnectionLost, match="not resolved within 10 s"):
-            await ask(node)
-        assert now() - began == pytest.approx(10, abs=0.01)
-
-
-@jumping
-async def test_an_address_that_hangs_ends_the_attempt_and_another_is_next() -> None:
-    """A hanging address costs its time once. Then the connection tries the name's other addresses."""
-
-    async def hang_at_first(dial: int) -> None:
-        if dial == 1:
-            await asyncio.Event().wait()
-
-    dialer = ScriptedDialer(hang_at_first)
-    table = Table(["10.0.0.1", "10.0.0.2"])
-    async with running(dialer, resolver=table) as node:
-        with pytest.raises(ConnectionLost, match=r"10\.0\.0\.1\): no usable connection within 10 s"):
-            await ask(node)
-        node.produce.request_connection()
-        await asyncio.sleep(0.06)
-        assert node.is_ready
-        assert (hosts(dialer), table.asked) == (["10.0.0.1", "10.0.0.2"], 2), "the look-up was 10 s old"
-
-
-@jumping
-async def test_after_a_loss_the_name_is_looked_up_again() -> None:
-    """A broker's name may have moved with it."""
-    dialer = ScriptedDialer()
-    async with running(dialer, resolver=Table(["10.0.0.1"], ["10.0.0.9"])) as node:
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        await asyncio.sleep(10)
-        dialer.streams[0].lose()
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        assert hosts(dialer) == ["10.0.0.1", "10.0.0.9"]
-
-
-@jumping
-async def test_the_error_of_a_broker_tells_its_number_and_advertised_address() -> None:
-    """Row 21: an address that only the brokers' own network knows is the usual mistake."""
-    async with running(ScriptedDialer(refuse), Broker(7, "internal", 9092)) as node:
-        with pytest.raises(ConnectionLost, match=r"^internal:9092: .*the address that the cluster advertises for broker 7\)$"):
-            await ask(node)
-
-
-@pytest.mark.parametrize("part", ["dialer", "resolver"])
-@jumping
-async def test_whatever_a_users_part_raises_is_a_failed_attempt(part: str) -> None:
-    """A bug of theirs ends no task of ours."""
-
-    class Broken(Table):
-        async def resolve(self, _host: str) -> Sequence[str]:
-            raise KeyError("theirs")
-
-    async def fail(_dial: int) -> None:
-        raise KeyError("theirs")
-
-    changes: dict[str, Any] = {"resolver": Broken([])} if part == "resolver" else {}
-    async with running(ScriptedDialer(fail), **changes) as node:
-        with pytest.raises(ConnectionLost, match="theirs"):
-            await ask(node)
-
-
 # Times
-
-
-@jumping
-async def test_each_failure_gives_the_next_attempt_more_time() -> None:
-    """KIP-601: doubled, with jitter, up to the longest; a connection that is ready ends it."""
-
-    async def hang_five_times(dial: int) -> None:
-        if dial <= 5:
-            await asyncio.Event().wait()
-
-    dialer = ScriptedDialer(hang_five_times)
-    async with running(dialer, setup=Backoff(1.0, 6.0), reconnect=Backoff(0.0, 0.0)) as node:
-        took = []
-        for _ in range(5):
-            began = now()
-            with pytest.raises(ConnectionLost):
-                await ask(node)
-            took.append(now() - began)
-        assert took == pytest.approx([1, 2, 4, 6, 6], abs=0.01)
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        assert node.produce.failures == 0
 
 
 @jumping
@@ -223,47 +59,6 @@ async def test_a_connection_that_is_lost_at_once_is_not_made_again_at_once() -> 
         node.produce.request_connection()
         await asyncio.sleep(1)
         assert 15 < len(dialer.dials) <= 21
-
-
-@jumping
-async def test_a_connection_that_lasted_is_made_again_at_once() -> None:
-    """Row 9: a broker that closed an idle connection costs the next send nothing."""
-    dialer = ScriptedDialer()
-    async with running(dialer) as node:
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        await asyncio.sleep(600)
-        dialer.streams[0].end()
-        await settle()
-        assert not node.is_ready
-        assert node.last_error is None
-        began = now()
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        assert now() == began
-
-
-@jumping
-async def test_a_connection_that_hangs_delays_no_other() -> None:
-    """Metadata must come through while the produce connection of the same broker is being made in vain."""
-
-    async def hang_at_first(dial: int) -> None:
-        if dial == 1:
-            await asyncio.Event().wait()
-
-    dialer = ScriptedDialer(hang_at_first)
-    tasks = Tasks()
-    async with running(dialer, tasks=tasks) as node:
-        node.produce.request_connection()
-        await settle()
-        began = now()
-        task = ask(node)
-        await until(lambda: node.load == (Standing.CONNECTED, 1))
-        dialer.streams[0].answer(dialer.streams[0].asked[-1])
-        await task
-        assert now() == began
-        assert not node.is_ready
-        assert tasks.started == ["node 1 host:9092, produce", "node 1 host:9092, control"]
 
 
 class HungResolver:

@@ -10,23 +10,12 @@ from jumping import jumping, settle, until
 from nodes import Tasks, ask, now, refuse, running, with_fake
 from scripted import ScriptedDialer, ScriptedStream, api_versions
 
-from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut
+from aioproducer.errors import ConnectionLost, RequestTimedOut
 from aioproducer.net.cluster import BrokerNode, Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 # Connections
-
-
-@jumping
-async def test_nothing_is_dialled_without_a_request() -> None:
-    """A broker that leads nothing of ours costs no connection."""
-    dialer = ScriptedDialer()
-    async with running(dialer) as node:
-        await asyncio.sleep(1000)
-        assert dialer.dials == []
-        assert not node.is_ready
-        assert repr(node) == "<BrokerNode 1 host:9092: no connection, 0 failures>"
 
 
 @jumping
@@ -106,22 +95,6 @@ async def test_a_connection_that_closes_is_not_ready() -> None:
 
 
 @jumping
-async def test_a_lost_connection_is_made_again_at_the_next_request() -> None:
-    """The Sender is notified of the loss. It requests the connection again if there are batches to drain."""
-    changed: list[bool] = []
-    async with with_fake() as (node, cluster, _):
-        node._on_change = lambda node: changed.append(node.is_ready)
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        cluster.disconnect_all()
-        await until(lambda: changed == [True, False])
-        await asyncio.sleep(100)
-        assert not node.is_ready
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-
-
-@jumping
 async def test_the_loss_of_one_connection_is_not_that_of_the_other() -> None:
     """They fail apart."""
     dialer = ScriptedDialer()
@@ -193,19 +166,6 @@ async def test_a_broker_that_is_silent_on_one_connection_loses_the_other(*, is_i
 
 
 @jumping
-async def test_an_answer_that_is_none_ends_its_connection() -> None:
-    """Bytes that are not the message show that the peer does not speak Kafka's protocol. The next call dials again."""
-    async with with_fake() as (node, cluster, _):
-        cluster.garbage("Metadata")
-        answer = await ask(node)
-        with pytest.raises(ProtocolError):
-            node.decode(answer)
-        await settle()
-        assert node.control.connection is None
-        assert node.decode(await ask(node)).cluster_id == cluster.cluster_id
-
-
-@jumping
 async def test_a_call_waits_for_its_connection_no_longer_than_for_its_answer() -> None:
     """The time is for the whole."""
 
@@ -234,19 +194,6 @@ async def test_a_cancelled_call_leaves_the_others() -> None:
         for task in tasks[2:]:
             assert (await task).decode().cluster_id == cluster.cluster_id
         assert [task.cancelled() for task in tasks] == [True, True, False, False]
-
-
-@jumping
-async def test_a_request_that_the_broker_does_not_speak() -> None:
-    """It says so, and the connection stays."""
-    async with with_fake() as (node, cluster, _):
-        cluster.rewrite(
-            "ApiVersions",
-            lambda answer: setattr(answer, "api_keys", [api for api in answer.api_keys if api.api_key != ApiKey.METADATA]),
-        )
-        with pytest.raises(ProtocolError, match="no version of Metadata"):
-            await ask(node)
-        assert node.control.connection is not None
 
 
 @jumping

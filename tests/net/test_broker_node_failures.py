@@ -11,7 +11,6 @@ from jumping import jumping, settle, until
 from nodes import ask, now, refuse, running, with_fake
 from scripted import ScriptedDialer, ScriptedStream
 
-from aioproducer.core.produce_attempt import Backoff
 from aioproducer.errors import ConnectionLost, KafkaError
 from aioproducer.net.cluster import Standing
 
@@ -73,24 +72,6 @@ async def test_who_asks_during_a_pause_waits_for_the_next_dial() -> None:
         assert (await task).version == asked.version
 
 
-@pytest.mark.parametrize(
-    "error", [OSError("unreachable"), UnicodeError("label too long"), ValueError("embedded null byte"), TimeoutError()], ids=repr
-)
-@jumping
-async def test_no_address_ends_the_task(error: Exception) -> None:
-    """Also a host that cannot be one, from a configuration or a broker's mouth, is only a broker that cannot be reached."""
-
-    async def fail(_dial: int) -> None:
-        raise error
-
-    async with running(ScriptedDialer(fail)) as node:
-        for _ in range(2):
-            with pytest.raises(ConnectionLost):
-                await ask(node)
-        assert node.failures == 2
-        assert isinstance(node.last_error, ConnectionLost)
-
-
 @pytest.mark.parametrize("spoil", ["garbage", "wrong_correlation_id", "truncate", "error", "disconnect"])
 @jumping
 async def test_a_handshake_that_fails_is_a_dial_that_failed(spoil: str) -> None:
@@ -135,25 +116,6 @@ async def test_a_handshake_that_hangs_is_given_up() -> None:
         assert now() - began == pytest.approx(10, abs=0.01)
         await settle()
         assert not cluster.brokers[1].connections
-
-
-@jumping
-async def test_a_dial_that_hangs_is_given_up() -> None:
-    """A firewall that says nothing."""
-    ended: list[str] = []
-
-    async def hang(_dial: int) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("cancelled")
-
-    async with running(ScriptedDialer(hang), setup=Backoff(3.0, 9.0)) as node:
-        began = now()
-        with pytest.raises(ConnectionLost, match="within 3 s"):
-            await ask(node)
-        assert now() - began == pytest.approx(3, abs=0.01)
-        assert ended == ["cancelled"]
 
 
 @jumping

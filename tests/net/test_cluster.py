@@ -61,16 +61,6 @@ async def test_before_any_answer_the_bootstrap_addresses_take_turns() -> None:
         assert tasks.started == [], "a node that nobody asks needs no task"
 
 
-@jumping
-async def test_nothing_is_dialled_before_somebody_asks() -> None:
-    """Tasks wait for a reason."""
-    dialer = ScriptedDialer()
-    async with standing(dialer) as (cluster, _):
-        cluster.update(known(ONE, TWO))
-        await asyncio.sleep(100)
-        assert dialer.dials == []
-
-
 @pytest.mark.parametrize(
     ("address", "dialled"), [("host:1", ("host", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:80", ("10.0.0.1", 80))]
 )
@@ -88,19 +78,6 @@ async def test_a_bootstrap_address_is_dialled_as_written(address: str, dialled: 
 
 
 @jumping
-async def test_brokers_that_metadata_names_are_nodes() -> None:
-    """By their numbers; the bootstrap addresses have none and are asked last."""
-    async with standing() as (cluster, _):
-        assert cluster.node(1) is None
-        cluster.update(known(ONE, TWO))
-        await settle()
-        assert [cluster.node(number).where for number in (1, 2)] == ["host1:9092", "host2:9092"]  # type: ignore[union-attr]
-        assert (cluster.node(3), cluster.node(-1), cluster.node(-2)) == (None, None, None)
-        assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
-        assert wheres(list(cluster.bootstrap)) == ["boot:1", "boot:2"]
-
-
-@jumping
 async def test_brokers_that_are_told_again_stay() -> None:
     """Their connections too; a rack is not an address."""
     async with standing() as (cluster, _):
@@ -113,43 +90,6 @@ async def test_brokers_that_are_told_again_stay() -> None:
         await settle()
         cluster.update(known(ONE, TWO))
         assert one.is_ready
-
-
-@pytest.mark.parametrize("changed", [ONE._replace(host="new"), ONE._replace(port=9093)], ids=["host", "port"])
-@jumping
-async def test_a_broker_at_a_new_address_is_another_node(changed: Broker) -> None:
-    """The old one is closed, and what is in flight there fails."""
-    async with standing() as (cluster, tasks):
-        cluster.update(known(ONE))
-        old = cluster.node(1)
-        assert old is not None
-        task = ask(old)
-        await until(lambda: old.load == (0, 1))
-        cluster.update(known(changed))
-        new = cluster.node(1)
-        assert new is not None
-        assert new is not old
-        assert new.where == f"{changed.host}:{changed.port}"
-        with pytest.raises(ConnectionLost):
-            await task
-        await settle()
-        assert (old.control.connection, tasks.alive) == (None, [])
-
-
-@jumping
-async def test_a_broker_that_is_gone_is_closed() -> None:
-    """And asked nothing more."""
-    async with standing() as (cluster, _):
-        cluster.update(known(ONE, TWO))
-        one = cluster.node(1)
-        assert one is not None
-        one.produce.request_connection()
-        await settle()
-        cluster.update(known(TWO))
-        await settle()
-        assert cluster.node(1) is None
-        assert not one.is_ready
-        assert wheres(cluster.candidates()) == ["host2:9092"]
 
 
 @jumping
@@ -235,36 +175,6 @@ async def test_only_when_all_brokers_pause_the_bootstrap_addresses_are_asked_aga
         assert sorted(wheres(cluster.candidates())) == ["host1:9092", "host2:9092"]
 
 
-@pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
-@jumping
-async def test_brokers_that_are_dialled_in_vain_are_out_of_reach(*, rebootstraps: bool) -> None:
-    """KIP-899: their addresses lead nowhere. They do not fail at the same time, so that it is enough that each hangs, or pauses."""
-
-    async def hang(dial: int) -> None:
-        match dialer.dials[dial - 1][1]:
-            case "host1":
-                await asyncio.Event().wait()
-            case "host2":
-                raise ConnectionRefusedError
-
-    dialer = ScriptedDialer(hang)
-    async with standing(dialer, "boot:1", rebootstraps=rebootstraps) as (cluster, _):
-        cluster.update(known(ONE, TWO))
-        one, two = cluster.node(1), cluster.node(2)
-        assert one is not None
-        assert two is not None
-        task = ask(one)
-        await asyncio.sleep(1)
-        assert wheres(cluster.candidates()) == ["host2:9092", "host1:9092"], "one of them was not tried yet"
-        with pytest.raises(ConnectionLost):
-            await ask(two)
-        assert wheres(cluster.candidates()) == (["boot:1", "host1:9092"] if rebootstraps else ["host1:9092"])
-        await asyncio.sleep(1)
-        assert wheres(cluster.candidates()) == ["host2:9092", "host1:9092"]
-        cluster.close(now=True)
-        await asyncio.gather(task, return_exceptions=True)
-
-
 @jumping
 async def test_to_bootstrap_again_forgets_every_broker() -> None:
     """KIP-1102: also the bootstrap addresses are dialled anew, as their names may stand for others by now."""
@@ -289,41 +199,6 @@ async def test_to_bootstrap_again_forgets_every_broker() -> None:
         assert not cluster.rebootstrap()
         cluster.update(known(ONE))
         assert cluster.node(1) is None
-
-
-@jumping
-async def test_to_bootstrap_again_can_be_forbidden() -> None:
-    """`metadata_recovery_strategy=none`: what is known stays."""
-    async with standing(None, "boot:1", rebootstraps=False) as (cluster, _):
-        cluster.update(known(ONE))
-        assert not cluster.rebootstrap()
-        assert wheres(cluster.candidates()) == ["host1:9092"]
-
-
-@pytest.mark.parametrize(("canonical", "dialled"), [(False, ["10.0.0.1", "10.0.0.2"]), (True, ["kafka-1", "kafka-2"])], ids=str)
-@jumping
-async def test_a_bootstrap_name_may_stand_for_canonical_names(*, canonical: bool, dialled: list[str]) -> None:
-    """`client_dns_lookup`; of brokers that metadata names, only addresses are looked up."""
-
-    class Table:
-        async def resolve(self, host: str) -> list[str]:
-            return {"boot": ["10.0.0.1", "10.0.0.2"], "host1": ["10.0.0.7"]}[host]
-
-        async def canonical_name(self, address: str) -> str:
-            return f"kafka-{address[-1]}"
-
-    async def refuse_all(_dial: int) -> None:
-        raise ConnectionRefusedError
-
-    dialer = ScriptedDialer(refuse_all)
-    async with standing(dialer, "boot:1", resolver=Table(), canonical_bootstrap=canonical) as (cluster, _):
-        with pytest.raises(ConnectionLost):
-            await ask(cluster.candidates()[0])
-        assert [host for _, host, _ in dialer.dials] == dialled
-        cluster.update(known(ONE))
-        with pytest.raises(ConnectionLost):
-            await ask(cluster.candidates()[0])
-        assert dialer.dials[-1][1:] == ("10.0.0.7", 9092)
 
 
 @jumping
@@ -356,25 +231,6 @@ async def test_bootstrap_connections_are_closed_when_brokers_are_known() -> None
             assert first in cluster.bootstrap, "they are the last resort, and can be asked again"
             assert (await ask(first)).decode().cluster_id == fake.cluster_id
         await settle()
-
-
-@pytest.mark.parametrize("at_once", [False, True], ids=["close", "abort"])
-@jumping
-async def test_closing_ends_every_node(*, at_once: bool) -> None:
-    """At once or when what is written has left."""
-    dialer = ScriptedDialer()
-    async with standing(dialer, "boot:1") as (cluster, tasks):
-        cluster.update(known(ONE))
-        nodes = [*cluster.bootstrap, *cluster.candidates()]
-        questions = [ask(node) for node in nodes]
-        await until(lambda: len(dialer.streams) == 2 and all(node.load == (0, 1) for node in nodes))
-        cluster.close(now=at_once)
-        for question in questions:
-            with pytest.raises(ConnectionLost):
-                await question
-        await settle()
-        assert [stream.aborted for stream in dialer.streams] == [at_once] * 2
-        assert tasks.alive == []
 
 
 @jumping

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 CA = CertificateAuthority()
 SECRET = "canary-orders"
-HOST = "the token endpoint 127.0.0.1:{port}"
 _SHORT = 0.15
 
 
@@ -76,18 +75,6 @@ def why(asked: OidcSource) -> str:
     return text.removeprefix(f"{asked.name} ")
 
 
-def test_a_token_is_fetched(endpoint: TokenServer) -> None:
-    """The client proves its identity by its secret, names the scope, and holds what it is told, without seeing it."""
-    before = time.time()
-    token = source(endpoint.url, sasl_oauthbearer_scope=" produce ").fetch()
-    assert before + 299 <= (token.expires_at or 0) <= time.time() + 300
-    assert token.principal == "orders"
-    assert token.text.reveal().count(".") == 2
-    assert "hidden" in repr(token)
-    [asked] = endpoint.requests
-    assert asked == ("client_credentials", "orders", "produce")
-
-
 # Row 111: each fault of an endpoint, and the words for it
 
 
@@ -115,10 +102,6 @@ def test_row_111_an_endpoint_that_does_not_answer(endpoint: TokenServer, fault: 
     began = time.monotonic()
     assert why(source(endpoint.url, timeout=_SHORT)) == "does not answer within 0.15 s"
     assert time.monotonic() - began < 10 * _SHORT
-
-
-def test_row_111_a_wrong_secret(endpoint: TokenServer) -> None:
-    assert why(source(endpoint.url, secret="canary-wrong")) == "answers 401: invalid_client (no such client, or another secret)"
 
 
 def test_row_111_nobody() -> None:

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from jumping import jumping, run
+from jumping import run
 from scripted import Asked, ScriptedStream
 
-from aioproducer.errors import BrokerError, ConnectionLost, ProtocolError, RequestTimedOut, TransportError, broker_error
+from aioproducer.errors import BrokerError, broker_error
 from aioproducer.net.connection import Connection
 from aioproducer.net.connection_setup import negotiate_versions
 from aioproducer.testing import FakeCluster
@@ -57,14 +57,6 @@ def test_a_broker_that_knows_our_newest_form() -> None:
     assert (stream.asked[0].message.client_software_name, stream.asked[0].message.client_software_version) == ("aioproducer", "1.2.3")
 
 
-@pytest.mark.parametrize("highest", range(NEWEST))
-def test_an_older_broker(highest: int) -> None:
-    """It refuses in the oldest form and says what it knows; that is asked for."""
-    connection, stream = shake((versions((18, 0, highest), error=UNSUPPORTED), 0), (versions((0, 3, 9), (18, 0, highest)), highest))
-    assert [asked.version for asked in stream.asked] == [NEWEST, highest]
-    assert connection.version_of(ApiKey.PRODUCE) == 9
-
-
 @pytest.mark.parametrize("offered", [[], [(3, 0, 5)], [(18, 0, -1)], [(18, -7, -3)]], ids=str)
 def test_an_old_broker_that_does_not_say_what_it_knows(offered: list[tuple[int, int, int]]) -> None:
     """Before Kafka 2.4 the list is empty: the oldest form is asked for, which every broker knows."""
@@ -84,12 +76,6 @@ def test_a_broker_that_refuses_twice() -> None:
         shake((versions((18, 0, 0), error=UNSUPPORTED), 0), (versions(error=UNSUPPORTED), 0))
 
 
-def test_a_broker_that_refuses_for_another_reason() -> None:
-    """It is not asked again."""
-    with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
-        shake((versions(error=31), NEWEST))
-
-
 def test_a_range_without_a_version_is_none() -> None:
     """Its lowest is above its highest: that request is not spoken."""
     connection, _ = shake((versions((0, 9, 3), (3, 2, 2)), NEWEST))
@@ -104,32 +90,6 @@ def test_finalized_features_are_kept() -> None:
     assert (connection.features, connection.features_epoch) == ({"transaction.version": 2}, 77)
     connection, _ = shake((versions((0, 3, 9)), NEWEST))
     assert (connection.features, connection.features_epoch) == ({}, -1)
-
-
-@pytest.mark.parametrize("body", [b"", b"\0", b"\0\0", b"\0\x23", b"\0\0\xff\xff\xff\xff\xff", b"HTTP/1.1 400"], ids=str)
-@jumping
-async def test_an_answer_that_is_none(body: bytes) -> None:
-    """Bytes that are not Kafka's end the handshake, never the task that does it."""
-    connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
-
-    def answer(stream: ScriptedStream, asked: Asked) -> None:
-        frame = asked.correlation_id.to_bytes(4, "big") + body
-        stream.receive(len(frame).to_bytes(4, "big") + frame)
-
-    ScriptedStream(connection, answer)
-    with pytest.raises(ProtocolError):
-        await negotiate_versions(connection, 5.0, "1")
-
-
-@pytest.mark.parametrize(("lose", "kind"), [(True, ConnectionLost), (False, RequestTimedOut)], ids=["lost", "silent"])
-@jumping
-async def test_a_broker_that_does_not_answer(*, lose: bool, kind: type[TransportError]) -> None:
-    """The handshake ends with the connection."""
-    connection = Connection("broker:9092", "me", lambda _: None, lambda: None, max_in_flight=5)
-    ScriptedStream(connection, (lambda stream, _: stream.lose()) if lose else None)
-    with pytest.raises(kind):
-        await negotiate_versions(connection, 5.0, "1")
-    assert not connection.is_usable
 
 
 # The fake cluster's brokers check what a real one checks

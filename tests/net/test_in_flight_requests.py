@@ -7,7 +7,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import pytest
 from jumping import jumping, settle, until
 from nodes import running
@@ -17,7 +16,7 @@ from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
 from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 
 def request(number: int, deadline: float = 0.0) -> InFlightRequest:
@@ -25,15 +24,6 @@ def request(number: int, deadline: float = 0.0) -> InFlightRequest:
 
 
 # Slots
-
-
-@jumping
-async def test_as_many_slots_as_the_limit() -> None:
-    """A call without a free slot returns False and does not wait."""
-    in_flight = InFlightRequests(2)
-    assert [in_flight.try_acquire() for _ in range(3)] == [True, True, False]
-    in_flight.release()
-    assert [in_flight.try_acquire() for _ in range(2)] == [True, False]
 
 
 @jumping
@@ -86,14 +76,6 @@ async def test_a_callback_of_the_event_loop_uses_the_slots(monkeypatch: pytest.M
 
 
 @jumping
-async def test_the_semaphore_is_anyios() -> None:
-    """No task waits for it: a drain is synchronous."""
-    in_flight = InFlightRequests(3)
-    assert isinstance(in_flight._slots, anyio.Semaphore)
-    assert (in_flight._slots.value, in_flight._slots.max_value) == (3, 3)
-
-
-@jumping
 async def test_a_connection_has_as_many_slots_as_requests_may_be_in_flight() -> None:
     """`max_in_flight_requests_per_connection`. The node is ready while one is free."""
     async with running(ScriptedDialer(), max_in_flight=3) as node:
@@ -129,35 +111,3 @@ async def test_a_slot_of_a_lost_connection_is_none_of_the_next() -> None:
 
 
 # The queue
-
-
-@jumping
-async def test_its_length_is_that_of_the_queue() -> None:
-    """A slot that is taken for batches that are being encoded is no request yet."""
-    in_flight = InFlightRequests(1)
-    assert in_flight.try_acquire()
-    assert not in_flight
-    in_flight.requests.append(request(0))
-    assert len(in_flight) == 1
-
-
-@pytest.mark.parametrize("change", [lambda _: None, lambda in_flight: in_flight.extend(10.0)], ids=["as sent", "extended"])
-@jumping
-async def test_the_first_to_expire_need_not_be_the_oldest(change: Callable[[InFlightRequests], object]) -> None:
-    """Each request has a time-out of its own."""
-    in_flight = InFlightRequests(1)
-    for number, deadline in enumerate([3.0, 1.0, 2.0]):
-        in_flight.requests.append(request(number, deadline))
-    change(in_flight)
-    assert in_flight.first_to_expire.correlation_id == 1
-    assert in_flight.requests[0].correlation_id == 0
-
-
-@jumping
-async def test_deadlines_are_extended_in_place() -> None:
-    """The requests stay in their order (NET-14)."""
-    in_flight = InFlightRequests(1)
-    for number in range(3):
-        in_flight.requests.append(request(number, float(number)))
-    in_flight.extend(0.5)
-    assert [in_flight.requests.popleft()[::3] for _ in range(3)] == [(0, 0.5), (1, 1.5), (2, 2.5)]

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from exchanges import authenticate
-from jumping import jumping, settle
-from nodes import Tasks, running
+from jumping import jumping
+from nodes import Tasks
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
-from aioproducer.config import ProducerConfig
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TokenUnavailable
 from aioproducer.net.cluster import BrokerNode
 from aioproducer.net.connection import Connection
 from aioproducer.net.kerberos import Kerberos, KerberosSettings
 from aioproducer.net.sasl_login import SaslLogin
-from aioproducer.net.settings import Security, security_of
+from aioproducer.net.settings import Security
 from aioproducer.testing.security.accounts import Accounts
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproducer.wire.schema import message
@@ -174,14 +173,6 @@ def test_each_byte_of_the_broker_counts(package: ScriptedGssapi) -> None:
             assert server.claimed == ALICE
 
 
-def test_the_package_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One error, when the producer starts, which says what to install."""
-    monkeypatch.setitem(sys.modules, "gssapi", None)
-    config = ProducerConfig(bootstrap_servers="b:1", security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI")
-    with pytest.raises(ConfigError, match=r"pip install 'aioproducer\[kerberos\]'.*gcc python3-dev libkrb5-dev"):
-        security_of(config, lambda: 0.5)
-
-
 def test_the_package_cannot_be_imported(package: ScriptedGssapi, monkeypatch: pytest.MonkeyPatch) -> None:
     """As without the system's library."""
     made = kerberos()
@@ -222,25 +213,6 @@ async def test_the_ticket_is_for_the_name_that_tls_checks(package: ScriptedGssap
     node.close()
     await tasks.end()
     assert package.opened[0].service == service
-
-
-@jumping
-async def test_cancellation_at_every_await(package: ScriptedGssapi) -> None:
-    """The stream is closed wherever the attempt is cancelled, and nothing is left."""
-    authenticated = 0
-    for steps in range(40):
-        dialer = ScriptedDialer(answers=answers(GssapiServer(Accounts({"alice": ""}, 4096))))
-        login, tasks = SaslLogin("GSSAPI", for_host=kerberos().mechanism, chance=lambda: 0.5), Tasks()
-        async with running(dialer, security=Security(sasl=login), tasks=tasks) as node:
-            node.produce.request_connection()
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            authenticated += node.produce.connection is not None
-            node.close()
-            await settle()
-            assert all(stream.is_closing() for stream in dialer.streams)
-        assert tasks.alive == []
-    assert 0 < authenticated < 40
 
 
 # Threads: in a loop with real time
@@ -293,14 +265,3 @@ def test_a_kdc_that_stands_still(package: ScriptedGssapi) -> None:
 
     assert asyncio.run(main()) == 0.0
     assert len(package.opened) == 2
-
-
-def test_connections_share_no_context(package: ScriptedGssapi) -> None:
-    """50 at once: 50 contexts, each proved to its own broker."""
-    login = SaslLogin("GSSAPI", for_host=kerberos().mechanism, chance=lambda: 0.5)
-
-    async def main() -> list[float]:
-        return await asyncio.gather(*[login.authenticate(connection(), 30.0) for _ in range(50)])
-
-    assert asyncio.run(main()) == [0.0] * 50
-    assert len(package.opened) == 50

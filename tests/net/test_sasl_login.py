@@ -14,7 +14,7 @@ from scripted import Asked, ScriptedDialer, ScriptedStream
 
 from aioproducer.config.secret import Secret
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TransportError
+from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused
 from aioproducer.net.cluster import Standing
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.settings import Security
@@ -24,7 +24,6 @@ from aioproducer.wire.schema import message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.net.cluster import BrokerNode
 
 USERS = {"alice": "canary-alice"}
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -51,68 +50,6 @@ async def test_a_connection_is_authenticated_before_anything_else_is_sent(mechan
         assert broker.violations == []
         assert node.control.connection is not None
         assert node.control.connection.frames.limit == 100 * 1024 * 1024
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@jumping
-async def test_a_wrong_password(mechanism: str) -> None:
-    """Row 92: the broker's text, mechanism and user, after 0.3 s; and no password."""
-    broker = SaslBroker(USERS)
-    async with secured(broker, login(mechanism, "canary-wrong")) as node:
-        began = now()
-        with pytest.raises(CredentialsRefused) as caught:
-            await ask(node)
-        assert now() - began == pytest.approx(0.3, abs=0.01)
-        text = str(caught.value)
-        assert text.startswith("host:9092: the broker refuses user 'alice' by " + mechanism)
-        assert "Invalid username or password" in text
-        assert "canary" not in text
-        assert (caught.value.stage, caught.value.mechanism, caught.value.code) == ("sasl", mechanism, 58)
-
-
-@jumping
-async def test_a_mechanism_that_is_not_enabled() -> None:
-    """Row 93."""
-    broker = SaslBroker(USERS, ("GSSAPI", "OAUTHBEARER"))
-    async with secured(broker, login()) as node:
-        with pytest.raises(CredentialsRefused, match="no SASL mechanism PLAIN; it has GSSAPI, OAUTHBEARER"):
-            await ask(node)
-
-
-@jumping
-async def test_dials_are_few_while_the_credentials_are_refused() -> None:
-    """Row 92b: wrong for 5 s, then right: six dials at most, for both connections; then both go on at once."""
-    broker = SaslBroker({"alice": "canary-other"})
-    dialer = ScriptedDialer(answers=broker.answers)
-    changed: list[BrokerNode] = []
-
-    def request(node: BrokerNode) -> None:
-        changed.append(node)
-        if node.produce.connection is None:
-            node.produce.request_connection()
-
-    async with running(dialer, security=Security(sasl=login()), on_change=request) as node:
-        node.produce.request_connection()
-        metadata = asyncio.create_task(_ask_until_answered(node))
-        await asyncio.sleep(5)
-        assert len(dialer.dials) <= 5
-        assert isinstance(node.last_error, CredentialsRefused)
-        broker.users = dict(USERS)
-        await metadata
-        await until(lambda: node.is_ready)
-        assert len(dialer.dials) <= 7
-        assert now() < 1012
-        assert node.last_error is None
-
-
-async def _ask_until_answered(node: BrokerNode) -> None:
-    while True:
-        try:
-            await ask(node, 2.0)
-        except TransportError:
-            await asyncio.sleep(0.1)
-        else:
-            return
 
 
 @jumping
@@ -176,24 +113,6 @@ async def test_a_broker_that_is_not_trusted() -> None:
             await ask(node)
         assert dialer.streams[0].is_closing()
         assert security.backoff.delay("host:9092", now()) == security.backoff.delay("other:9092", now()) == 0
-
-
-@pytest.mark.parametrize("size", [2**31 - 1, 2 * 1024 * 1024, 50_000_000])
-@pytest.mark.parametrize("at", [ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
-@jumping
-async def test_a_large_frame_before_authentication(size: int, at: ApiKey) -> None:
-    """Row 104: 256 KiB is the most; the connection ends at the size, before its bytes come."""
-    broker = SaslBroker(USERS)
-
-    def answers(stream: ScriptedStream, asked: Asked) -> None:
-        if asked.key is at:
-            stream.receive(size.to_bytes(4, "big"))
-        else:
-            broker.answers(stream, asked)
-
-    async with running(ScriptedDialer(answers=answers), security=Security(sasl=login())) as node:
-        with pytest.raises(ConnectionLost, match=f"a frame claims {size} bytes, and no more than 262144"):
-            await ask(node)
 
 
 @pytest.mark.parametrize("silent", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])

@@ -11,27 +11,9 @@ from nodes import ask, now, running, with_fake
 from scripted import ScriptedDialer
 
 from aioproducer.errors import ConnectionLost, RequestTimedOut
-from aioproducer.net.cluster import BrokerNode, Standing
+from aioproducer.net.cluster import BrokerNode
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
-
-
-@jumping
-async def test_a_throttled_node_is_not_ready_for_so_long() -> None:
-    """The node is not ready until its throttle time is over. Then the Sender is notified."""
-    changed: list[tuple[float, bool]] = []
-    async with running(ScriptedDialer(), on_change=lambda node: changed.append((now(), node.is_ready))) as node:
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        changed.clear()
-        began = now()
-        node.throttle(2000)
-        assert (node.is_ready, node.is_muted, node.standing) == (False, True, Standing.MUTED)
-        await asyncio.sleep(1.9)
-        assert changed == []
-        await asyncio.sleep(0.2)
-        assert changed == [(pytest.approx(began + 2), True)]
-        assert not node.is_muted
 
 
 @pytest.mark.parametrize(("second", "ends"), [(500, 2.0), (1000, 2.0), (5000, 6.0), (0, 2.0), (-1000, 2.0)])
@@ -57,15 +39,6 @@ async def test_the_longest_time() -> None:
         node.throttle(2**31 - 1)
         await asyncio.sleep(301)
         assert changed == [pytest.approx(began + 300)]
-        assert not node.is_muted
-
-
-@pytest.mark.parametrize("milliseconds", [0, -1, -(2**31)])
-@jumping
-async def test_no_time_is_no_throttle(milliseconds: int) -> None:
-    """Most answers say 0."""
-    async with running(ScriptedDialer()) as node:
-        node.throttle(milliseconds)
         assert not node.is_muted
 
 
@@ -119,14 +92,3 @@ async def test_a_node_that_is_closed_throttles_no_more() -> None:
         assert now() == began
         await asyncio.sleep(100)
         assert changed == []
-
-
-@jumping
-async def test_other_nodes_are_not_throttled() -> None:
-    """A quota is a broker's own."""
-    async with running(ScriptedDialer()) as one, running(ScriptedDialer()) as other:
-        one.throttle(1000)
-        began = now()
-        other.produce.request_connection()
-        await until(lambda: other.is_ready)
-        assert now() - began < 1

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from debug_mode import environment_without_debug_mode
-from jumping import jumping, run, settle, until
+from jumping import jumping, run, settle
 from nodes import ask, running
 from tls_peers import (
     TlsServer,
@@ -32,7 +32,7 @@ from tls_peers import (
 
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.produce_attempt import Backoff
-from aioproducer.errors import CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
+from aioproducer.errors import CertificateNotTrusted, ConnectionLost
 from aioproducer.net.dialer import TcpDialer, close_socket, disown
 from aioproducer.net.settings import Security
 from aioproducer.net.tls import HandshakeTurns, TlsStream, server_name
@@ -598,17 +598,6 @@ async def over_tls(
             yield node, cluster, made
 
 
-@jumping
-async def test_a_node_asks_a_fake_broker_over_tls_in_virtual_time() -> None:
-    async with over_tls(server_context(CA.server("broker-1.memory"))) as (node, _, made):
-        assert node.control.tls is None
-        await ask(node)
-        assert [server.tls.version() for server in made] == ["TLSv1.3"]
-        assert node.control.tls.version == "TLSv1.3"
-        assert node.produce.tls is None
-    await until(made[0].is_closing)
-
-
 @OPENSSL
 @pytest.mark.parametrize(
     ("names", "host", "refusal"),
@@ -666,29 +655,6 @@ async def test_the_name_of_a_bootstrap_address_is_as_written_or_canonical() -> N
             assert len(made) == 1
 
 
-@OPENSSL
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
-@pytest.mark.parametrize("kind", ["none", "another CA's", "good"])
-@jumping
-async def test_client_certificates(version: ssl.TLSVersion, kind: str) -> None:
-    """Row 99: in TLS 1.3, too, where the broker's alert comes after the handshake."""
-    certificate = {"none": None, "another CA's": CertificateAuthority("another CA").client("mallory"), "good": ALICE}[kind]
-    server = server_context(CA.server("broker-1.memory"), clients=CA, version=version)
-    assert kind == "good" or wants_a_client_certificate(server, CA, certificate)
-    async with over_tls(server, security(ssl_context=client_context(CA, certificate=certificate))) as (node, _, made):
-        if kind == "good":
-            await ask(node)
-            assert made[0].tls.getpeercert()["subject"][2] == (("commonName", "alice"),)  # type: ignore[index]
-            return
-        for _ in range(4):
-            with pytest.raises(CredentialsRefused) as raised:
-                await ask(node)
-            assert raised.value.stage == "tls"
-            await asyncio.sleep(2)
-        assert node.control._setup._closings == 0
-        assert "the given ssl_context" in str(raised.value)
-
-
 @jumping
 async def test_a_silent_peer_ends_with_the_time_of_the_attempt() -> None:
     """Row 109: the handshake is within the set-up time, and its end leaves no socket."""
@@ -719,23 +685,6 @@ async def test_a_node_that_is_closed_in_a_handshake_leaves_no_stream() -> None:
             await settle()
             assert isinstance(silent.loss, ConnectionResetError)
             assert node.control._setup.streams == []
-
-
-@jumping
-async def test_a_user_function_is_asked_at_each_dial() -> None:
-    given: list[ssl.SSLContext] = []
-
-    def give() -> ssl.SSLContext:
-        given.append(client_context(CA))
-        return given[-1]
-
-    async with over_tls(server_context(CA.server("broker-1.memory")), security(ssl_context=give)) as (node, _, made):
-        for number in (1, 2):
-            await ask(node)
-            assert len(given) == len(made) == number
-            made[-1].abort()
-            await settle()
-            await asyncio.sleep(1)
 
 
 # Mutations
@@ -822,21 +771,3 @@ def test_a_hundred_connections_dialled_at_once_do_not_hold_the_loop() -> None:
     env = environment_without_debug_mode()
     done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, check=True, timeout=120)
     assert 0 < float(done.stdout) <= 0.020
-
-
-@jumping
-async def test_errors_are_of_this_package() -> None:
-    """What a node's caller sees of a peer that answers TLS with other bytes."""
-    for answer in (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", bytes(100), b"\x15\x03\x01\x00\x02\x02\x46"):
-
-        class Strange(Receiver):
-            def data_received(self, data: bytes, answer: bytes = answer) -> None:
-                self.stream.write(answer)
-                self.stream.close()
-
-        network = MemoryNetwork()
-        network.listen("host", 9092, Strange)
-        async with running(network, security=security(ssl_context=client_context(CA))) as node:
-            with pytest.raises(KafkaError) as raised:
-                await ask(node)
-            assert str(raised.value).startswith("host:9092: ")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -97,55 +95,6 @@ async def keeping(source: Any, *, chance: float = 0.5, timeout: float = 30.0, **
 
 def text(token: Token) -> str:
     return token.text.reveal()
-
-
-@jumping
-async def test_fault_112_two_hundred_connections_want_a_token_at_once() -> None:
-    """There is one fetch."""
-    source = AsyncSource()
-    source.takes = 0.2
-    async with keeping(source) as (keeper, _):
-        tokens = await asyncio.gather(*(keeper.token(10.0) for _ in range(200)))
-        assert len(source.fetches) == 1
-        assert len({id(token) for token in tokens}) == 1
-        assert await keeper.token(10.0) is tokens[0]
-
-
-@jumping
-async def test_a_token_is_refreshed_without_any_call() -> None:
-    """At 80 % of its life and half of the jitter, again and again."""
-    source = Source(100.0)
-    async with keeping(source) as (keeper, seen):
-        began = now()
-        await asyncio.sleep(300)
-        assert [round(at - began, 6) for at in source.fetches] == [0, 82.5, 165, 247.5]
-        assert seen.lives == pytest.approx([100.0] * 4)
-        assert text(await keeper.token(0.1)) == "canary-4"
-        assert keeper.age == pytest.approx(52.5)
-        assert keeper.expires_at == pytest.approx(EPOCH + began + 347.5)
-        assert (keeper.principal, keeper.failures, keeper.last_error) == ("alice", 0, None)
-
-
-@jumping
-async def test_fault_100_the_old_token_is_used_while_none_comes() -> None:
-    """A failed refresh changes nothing while the old token lives. After its end, calls fail with the source's words."""
-    source = Source(100.0)
-    async with keeping(source) as (keeper, seen):
-        await keeper.token(1.0)
-        source.results = [TokenUnavailable("the source answered 503", "token")] * 50
-        await asyncio.sleep(99)
-        began = now()
-        assert text(await keeper.token(5.0)) == "canary-1"
-        assert now() == began
-        await asyncio.sleep(2)
-        with pytest.raises(TokenUnavailable, match="the source answered 503") as caught:
-            await keeper.token(20.0)
-        assert (caught.value.stage, caught.value.mechanism) == ("token", "OAUTHBEARER")
-        assert seen.failures[-1] == ("the source answered 503", keeper.failures)
-        source.results.clear()
-        assert text(await keeper.token(20.0)).startswith("canary-")
-        assert keeper.failures == 0
-        assert keeper.last_error is None
 
 
 @jumping
@@ -246,19 +195,6 @@ async def test_a_coroutine_function_that_hangs() -> None:
 
 
 @jumping
-async def test_fault_113_a_wall_clock_that_jumps_changes_nothing() -> None:
-    """The end of a token becomes a time of the loop's clock when the token comes."""
-    source = Source(100.0)
-    jump = [0.0]
-    async with keeping(source, wall_clock=lambda: now() + EPOCH + jump[0]) as (keeper, _):
-        await keeper.token(1.0)
-        jump[0] = 3600.0
-        await asyncio.sleep(50)
-        assert text(await keeper.token(1.0)) == "canary-1"
-        assert len(source.fetches) == 1
-
-
-@jumping
 async def test_a_token_whose_end_is_not_known() -> None:
     """It is refreshed after an hour, or by the session that a broker gave for it; it is used until a new one is there."""
     source = Source(None)
@@ -308,107 +244,4 @@ async def test_cancelled_calls_leave_the_fetch_to_the_others() -> None:
         assert len(source.fetches) == 1
 
 
-@jumping
-async def test_calls_that_wait_end_with_the_keeper() -> None:
-    source = AsyncSource()
-    source.takes = 1e9
-    async with keeping(source) as (keeper, _):
-        waiting = asyncio.ensure_future(keeper.token(1e6))
-        await settle()
-    with pytest.raises(TokenUnavailable, match="the producer does not run"):
-        await waiting
-
-
 # In threads
-
-
-class Hanging:
-    """Hangs at the calls that `hang` names, until it is released."""
-
-    name = "the source"
-
-    def __init__(self, hang: range) -> None:
-        self.hang = hang
-        self.calls = 0
-        self.release = threading.Event()
-        self.threads: list[threading.Thread] = []
-
-    def fetch(self) -> Token:
-        self.threads.append(threading.current_thread())
-        self.calls += 1
-        if self.calls - 1 in self.hang:
-            self.release.wait(30)
-        return Token(Secret("canary-token"), None, "alice")
-
-
-def test_fault_100_a_function_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next attempt has a thread of its own, four of them at most; the loop goes on; the end of the loop does not wait for them."""
-    monkeypatch.setattr("aioproducer.net.tokens._MIN_INTERVAL", 0.0)
-    source = Hanging(range(4))
-
-    async def main() -> float:
-        loop = asyncio.get_running_loop()
-        settings = KeeperSettings(RefreshPolicy(), Backoff(0.001, 0.001), 0.02, time.time, lambda: 0.5)
-        keeper, seen = TokenKeeper(source, lambda _: None, settings), Seen()
-        task = asyncio.ensure_future(keeper.run(seen))
-        while len(seen.failures) < 6:
-            with contextlib.suppress(TokenUnavailable):
-                await keeper.token(0.1)
-        assert source.calls == 4
-        assert seen.failures[3] == ("the source: no answer within 0.02 s", 4)
-        assert seen.failures[5] == ("the source: no answer within 0.02 s", 6)
-        source.release.set()
-        while source.calls < 5:
-            with contextlib.suppress(TokenUnavailable):
-                await keeper.token(0.1)
-        assert text(await keeper.token(5.0)) == "canary-token"
-        source.release.clear()
-        source.hang = range(5, 6)
-        keeper.refused(await keeper.token(5.0))
-        while source.calls < 6:
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        return loop.time()
-
-    ended_at = asyncio.run(main())
-    # the call hangs for 30 s if it is waited for
-    assert time.monotonic() - ended_at < 15
-    source.release.set()
-    for thread in source.threads:
-        thread.join(5)
-
-
-class FileSource(Source):
-    """Gives tokens of a file. A test changes its stamp."""
-
-    changed = 1
-
-    def stamp(self) -> object:
-        return self.changed
-
-
-@jumping
-async def test_a_file_that_changes_is_read_once_for_each_change() -> None:
-    """Also if it cannot be used then: later authentications get the old token at once."""
-    source = FileSource()
-    async with keeping(source) as (keeper, _):
-        first = await keeper.token(5.0)
-        assert await keeper.token(5.0) is first
-        source.changed = 2
-        waiting = asyncio.ensure_future(keeper.token(5.0))
-        await settle()
-        # another connection, with the token of before
-        keeper.accepted(first, 10.0)
-        second = await waiting
-        assert second is not first
-        first = second
-        source.changed = 4
-        source.results = [ConfigError("the file is empty")] * 5
-        assert await keeper.token(5.0) is first
-        began = now()
-        assert await keeper.token(5.0) is first
-        assert now() == began
-        source.results.clear()
-        source.changed = 3
-        assert await keeper.token(20.0) is not first

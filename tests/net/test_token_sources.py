@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproducer.config.secret import Secret
-from aioproducer.errors import ConfigError, TokenUnavailable
+from aioproducer.errors import TokenUnavailable
 from aioproducer.net.tokens import AsyncFunctionSource, FunctionSource, TextSource, source_of
 from aioproducer.sasl.tokens import Token
 from aioproducer.testing import unsecured_token
 
 if TYPE_CHECKING:
-    import pathlib
+    pass
 
 ENDS = 1_900_000_000
 
@@ -227,17 +227,6 @@ def test_a_coroutine_that_cancels_itself_has_failed() -> None:
             await task
 
     asyncio.run(main())
-
-
-def test_a_reference_is_read_at_each_fetch(tmp_path: pathlib.Path) -> None:
-    """The file may change; what cannot be read is told by the reference."""
-    file = tmp_path / "token"
-    source = source_of(Secret(f"${{file:{file}}}"))
-    with pytest.raises(ConfigError, match=f"{file} cannot be read"):
-        source.fetch()  # type: ignore[union-attr]
-    for text in ("canary-first", "canary-second"):
-        file.write_text(text + "\n")
-        assert source.fetch().text == Secret(text)  # type: ignore[union-attr]
 
 
 def test_a_builtin_without_a_signature() -> None:

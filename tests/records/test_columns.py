@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.records.encoded_rows import BadRow, Encoded
-from aioproducer.records.reader import read_batches
-from aioproducer.records.record_batch import OVERHEAD, encode_record, header, size_limit
+from aioproducer.records.record_batch import OVERHEAD, encode_record, size_limit
 from aioproducer.records.varints import unvarint
 
 if TYPE_CHECKING:
@@ -282,21 +281,6 @@ def test_measuring_is_what_a_record_may_have_at_most(build: Any) -> None:
     assert build.measure(column, keys, None, 0, 6, sum(bounds) - 1, ROOM) == (5, sum(bounds[:5]))
     assert build.measure(column, None, None, 0, 6, ROOM, 1000)[0] == 4
     assert build.measure(column, None, None, 4, 2, ROOM, 1000)[0] == 1
-
-
-@on_columns
-def test_a_reader_finds_the_rows_again(build: Any) -> None:
-    """In a whole batch, read as a broker or a consumer does."""
-    rows: Rows = [None if at % 7 == 0 else b"%d" % at * (at % 90) for at in range(2000)]
-    columns = strings(build, rows), strings(build, rows[::-1]), moments(build, list(range(2000)))
-    found = build.encode(*columns, 0, 0, 2000, None, 1, ROOM, 9 * ROOM)[0][0]
-    head = header(found.payload, found.rows, 0, found.base, found.latest)
-    [batch] = read_batches(head + found.payload)
-    records = list(batch.records())
-    assert 100 < len(records) == found.rows < 2000
-    assert [record.value for record in records] == rows[: found.rows]
-    assert [record.key for record in records] == rows[::-1][: found.rows]
-    assert [record.timestamp_ms for record in records] == list(range(found.rows))
 
 
 @needs_compiled_columns

@@ -46,22 +46,6 @@ def test_the_exchange() -> None:
     assert mechanism.user == PRINCIPAL
 
 
-def test_a_renewal_has_a_context_of_its_own() -> None:
-    """A mechanism is used again for each renewal of its connection's session."""
-    opened: list[ClientContext] = []
-
-    def open_context() -> ClientContext:
-        opened.append(ClientContext(PRINCIPAL, SERVICE, len(opened)))
-        return opened[-1]
-
-    mechanism = gssapi(open_context=open_context)
-    for _ in range(2):
-        broker = server()
-        authenticate(mechanism, broker.respond, broker.respond, broker.respond)
-        assert broker.principal == "alice"
-    assert len(opened) == 2
-
-
 @pytest.mark.parametrize("offer", [b"", b"\x01", b"\x01\0\0\0\0", b"\x06\0\xff\xff", b"\0\0\0\0"], ids=repr)
 def test_a_broker_without_connections_that_have_no_layer(offer: bytes) -> None:
     broker = server(offer)

@@ -85,23 +85,6 @@ async def test_a_ready_token(tmp_path: pathlib.Path) -> None:
         assert made.endpoint.requests == []
 
 
-@jumping
-async def test_a_token_file_is_read_anew(tmp_path: pathlib.Path) -> None:
-    """Another program renews the file shortly before each token's end; sessions go on with the new one."""
-    async with secured() as made:
-        path = tmp_path / "token"
-        path.write_text(made.endpoint.token("bob", lifetime=60))
-        options = {**made.options, "sasl_oauthbearer_token_endpoint_url": path.as_uri()}
-        async with running(made.cluster, **options) as (_, producer):
-            for second in range(150):
-                if second % 55 == 54:
-                    path.write_text(made.endpoint.token("bob", lifetime=60))
-                await producer.send_and_wait("orders", b"x")
-                await asyncio.sleep(1)
-        assert len(made.cluster.values("orders")) == 150
-        assert {one.error for one in made.cluster.security.authentications} == {0}
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -134,21 +117,6 @@ async def test_row_111_unavailable_then_a_token() -> None:
             await producer.send_and_wait("orders", b"x")
             assert asyncio.get_running_loop().time() - began < 5
         assert len(made.endpoint.requests) == 3
-
-
-@jumping
-async def test_tokens_of_twenty_seconds_for_five_minutes() -> None:
-    """Sessions end with their tokens: both are renewed in time, on the connections that are there, and nothing fails or is lost."""
-    async with secured(lifetime=20, brokers=2) as made, running(made.cluster, **made.options, **SECRET) as (_, producer):
-        for number in range(600):
-            await producer.send_and_wait("orders", b"%d" % number, partition=number % 2)
-            await asyncio.sleep(0.5)
-        assert [len(made.cluster.values("orders", partition)) for partition in (0, 1)] == [300, 300]
-        # each at 80 to 85 % of 20 s
-        assert 300 / 17 <= len(made.endpoint.requests) <= 300 / 16 + 2
-        assert {one.error for one in made.cluster.security.authentications} == {0}
-        renewals = [one for one in made.cluster.security.authentications if one.is_renewal]
-        assert len(renewals) >= 2 * 300 / 20
 
 
 @pytest.mark.parametrize("fault", ["unavailable", "refused", "not-json", "gone"])

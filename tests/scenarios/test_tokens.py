@@ -246,19 +246,6 @@ async def test_a_coroutine_function_and_an_opaque_token() -> None:
 
 
 @jumping
-async def test_a_token_in_a_file_is_read_anew(tmp_path: pathlib.Path) -> None:
-    """At each refresh, so a sidecar that writes the file is all that is needed."""
-    file = tmp_path / "token"
-    file.write_text(unsecured_token("alice", 20, now=wall()) + "\n")
-    async with secured() as cluster, running(cluster, **login(f"${{file:{file}}}")) as (_, producer):
-        for _ in range(5):
-            await stream(producer, 10)
-            file.write_text(unsecured_token("alice", 20, now=wall()) + "\n")
-        assert renewals(cluster) >= 2
-        assert cluster.security.expired_sessions == []
-
-
-@jumping
 async def test_fault_105_another_principal_in_the_new_token() -> None:
     """A broker refuses it in a renewal; one new connection at once has it, and no record fails."""
     async with secured() as cluster:

@@ -274,16 +274,6 @@ def test_a_partition_with_an_error_is_kept() -> None:
     assert leaders(outcome) == [1, 2]
 
 
-@pytest.mark.parametrize(("epoch", "leader"), [(4, 2), (6, 2)])
-def test_epochs_before_metadata_v9_are_not_trusted(epoch: int, leader: int) -> None:
-    """KAFKA-9212: they may lag behind; the newest answer holds, and the next one that can be trusted begins anew."""
-    outcome = merged(answer(told("t", {0: (1, 5)})))
-    take(outcome.view, answer(told("t", {0: (2, epoch)})), has_epochs=False)
-    assert leaders(outcome) == [leader]
-    take(outcome.view, answer(told("t", {0: (1, 3)})))
-    assert leaders(outcome) == [1]
-
-
 # Leaders that Produce answers tell
 
 
@@ -371,11 +361,6 @@ def test_partitions_come_in_any_order() -> None:
 def test_what_lies_beyond_a_gap_is_not_usable_yet() -> None:
     """The count would be wrong, and keys would go astray."""
     assert leaders(merged(answer(told("t", {0: (1, 1), 2: (1, 1)})))) == [1]
-
-
-def test_a_partition_that_is_left_out_stays() -> None:
-    """Partitions are never taken away."""
-    assert leaders(merged(answer(told("t", {0: (1, 1), 1: (2, 1)})), answer(told("t", {1: (1, 2), 2: (2, 1)})))) == [1, 1, 2]
 
 
 def test_a_partition_below_zero_is_none() -> None:

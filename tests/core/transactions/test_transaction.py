@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
-from aioproducer.core.transactions.transaction import NEXT, Coordinator, Event, OffsetsCommit, Operation, Request, State, Transaction
+from aioproducer.core.transactions.transaction import NEXT, Coordinator, Event, OffsetsCommit, Request, State, Transaction
 from aioproducer.core.transactions.transaction_errors import COURSES, Course, Rpc
 from aioproducer.errors import (
     ConnectionLost,
@@ -310,18 +310,6 @@ def test_a_call_in_a_state(state: State, event: Event) -> None:
         assert str(state) in str(raised.value) or raised.value.__class__ is type(one.error)
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.IN_TRANSACTION])
-def test_records_and_offsets_outside_a_transaction(state: State) -> None:
-    """Both say which call is missing."""
-    one = begun()
-    one.state = state
-    one.error = TransactionFatal("why")
-    for call in (lambda: one.check("send()"), lambda: add_offsets(one)):
-        with pytest.raises((TransactionMisuse, TransactionFatal)):
-            call()
-    assert one.due() is None or one.state is State.INITIALIZING
-
-
 @pytest.mark.parametrize(
     ("state", "text"),
     [
@@ -371,70 +359,6 @@ def test_a_preparation_that_fails() -> None:
 
 
 # The order of things
-
-
-def test_coordinators_are_looked_for_first() -> None:
-    """TXN-09, TXN-10: for each request its own."""
-    one = Transaction("tx", TIMEOUT, Level(1))
-    assert one.due() is None
-    one.initialize()
-    assert due(one, Rpc.FIND_COORDINATOR).at == HOME
-    one.coordinators[HOME] = 1
-    assert due(one, Rpc.INIT).at == HOME
-    one.granted(FIRST, 5)
-    one.begin(0.0)
-    add_offsets(one)
-    one.done(due(one, Rpc.ADD_OFFSETS))
-    assert due(one, Rpc.FIND_COORDINATOR).at == GROUP
-    one.coordinators[GROUP] = 2
-    assert due(one, Rpc.COMMIT_OFFSETS).at == GROUP
-
-
-def test_version_1_adds_what_it_writes_to() -> None:
-    """All new partitions in one request; what is added needs it no more; the end comes last."""
-    one = begun(1)
-    others = [TopicPartition("orders", number) for number in range(3)]
-    assert [one.add(partition) for partition in (*others, others[0])] == [True] * 4
-    request = due(one, Rpc.ADD_PARTITIONS)
-    assert request.partitions == tuple(others)
-    late = TopicPartition("late", 0)
-    assert one.add(late)
-    one.done(request)
-    assert not one.add(others[0])
-    assert due(one, Rpc.ADD_PARTITIONS).partitions == (late,)
-    add_offsets(one)
-    one.commit()
-    one.done(due(one, Rpc.ADD_PARTITIONS))
-    one.flushed()
-    one.done(due(one, Rpc.ADD_OFFSETS))
-    one.done(due(one, Rpc.COMMIT_OFFSETS))
-    one.done(due(one, Rpc.COMMIT))
-    assert one.state is State.READY
-    assert one.identity == FIRST
-
-
-def test_version_2_only_ends() -> None:
-    """TV2-02: partitions and groups are added by being written to; the answer to the end has the next epoch."""
-    one = begun(2)
-    assert not one.add(ORDERS)
-    offsets = add_offsets(one)
-    one.done(due(one, Rpc.COMMIT_OFFSETS))
-    assert offsets.is_over
-    one.commit()
-    one.flushed()
-    one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(8, 0))
-    assert (one.state, one.identity) == (State.READY, ProducerIdAndEpoch(8, 0))
-
-
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("call", ["commit", "abort"])
-def test_an_empty_transaction_is_nobodys_business(version: int, call: str) -> None:
-    """TXN-07."""
-    one = begun(version)
-    operation: Operation = getattr(one, call)()
-    assert not operation.is_over
-    one.flushed()
-    assert (operation.is_over, operation.error, one.due(), one.state) == (True, None, None, State.READY)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -487,20 +411,6 @@ def test_offsets_are_tried_again_alone() -> None:
 # Verdicts
 
 
-def test_a_commit_that_may_have_arrived_is_not_aborted() -> None:
-    """Row 68: only the same commit is sent again."""
-    one = committing(1)
-    request = due(one, Rpc.COMMIT)
-    one.sent(request)
-    one.lost(request)
-    with pytest.raises(TransactionMisuse, match="cannot be taken back"):
-        one.abort()
-    assert one.state is State.COMMITTING
-    one.coordinators[HOME] = 2
-    one.done(due(one, Rpc.COMMIT))
-    assert one.operation.error is None
-
-
 @pytest.mark.parametrize(("lost", "persisted"), [(False, "no"), (True, "maybe")])
 def test_a_commit_that_fails_after_its_answer_was_lost(lost: bool, persisted: str) -> None:
     """Its first attempt may have been carried out; the error says so, and each that is raised for it."""
@@ -517,17 +427,6 @@ def test_a_commit_that_fails_after_its_answer_was_lost(lost: bool, persisted: st
     for error in (one.operation.error, raised.value):
         assert error.persisted == persisted
         assert ("may have been committed" in str(error)) is lost
-
-
-def test_a_commit_that_was_not_sent_can_be_aborted() -> None:
-    """Its own call learns of it."""
-    one = committing(1)
-    commit = one.operation
-    abort = one.abort()
-    assert isinstance(commit.error, TransactionAborted)
-    one.flushed()
-    one.done(due(one, Rpc.ABORT))
-    assert (abort.is_over, abort.error) == (True, None)
 
 
 def test_a_commit_that_was_refused_can_be_aborted() -> None:
@@ -639,35 +538,6 @@ def test_a_plain_end_of_version_1_keeps_the_epoch() -> None:
     assert (one.state, one.identity, one.due()) == (State.READY, FIRST, None)
 
 
-def test_an_upgrade() -> None:
-    """TV2-01, TV2-04: seen at the end, which is version 1's; then one epoch, and version 2."""
-    one = written(1)
-    one.level.level = 2  # type: ignore[attr-defined]
-    assert one.version == 1
-    assert one.add(TopicPartition("orders", 1))
-    one.done(due(one, Rpc.ADD_PARTITIONS))
-    one.commit()
-    one.flushed()
-    one.done(due(one, Rpc.COMMIT))
-    assert one.version == 2
-    due(one, Rpc.INIT)
-    one.granted(ProducerIdAndEpoch(7, 1), 5)
-    one.begin(1.0)
-    assert not one.add(ORDERS)
-
-
-def test_a_downgrade() -> None:
-    """TV2-04: simply the other protocol from then on."""
-    one = written(2)
-    one.level.level = 1  # type: ignore[attr-defined]
-    one.commit()
-    one.flushed()
-    one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(7, 1))
-    assert (one.version, one.state) == (1, State.READY)
-    one.begin(1.0)
-    assert one.add(ORDERS)
-
-
 def test_nobody_to_ask_for_the_version() -> None:
     """No connection stands at the end: it stays what it was."""
     for version in (1, 2):
@@ -677,16 +547,6 @@ def test_nobody_to_ask_for_the_version() -> None:
         one.flushed()
         one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(7, 1) if version == 2 else NO_IDENTITY)
         assert (one.version, one.state) == (version, State.READY)
-
-
-def test_no_producer_id_is_asked_for_again() -> None:
-    """IDM-02's like: what was not allowed may be granted."""
-    one = at_init()
-    one.refused(due(one, Rpc.INIT), {"": broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")}, 1.0)
-    assert (one.state, one.identity) == (State.UNINITIALIZED, NO_IDENTITY)
-    one.initialize()
-    one.granted(FIRST, 5)
-    assert (one.state, one.error) == (State.READY, None)
 
 
 @pytest.mark.parametrize(("now", "kind"), [(60.0, "ProducerFenced"), (60.1, "TransactionExpired")])
