@@ -224,7 +224,7 @@ async def test_cancelled_while_it_waits_for_the_next_turn_it_is_not_queued(build
         budget = producer._engine.parts.loop_budget
         monkeypatch.setitem(type(budget).share.__globals__, "_SECONDS", 60)
         budget.share(1)
-        for sent in range(100_000):
+        for sent in range(100_000):  # noqa: B007
             call = producer.send("orders", bytes(100))
             try:
                 call.send(None)
