@@ -22,10 +22,11 @@ from aioproducer.errors import AuthenticationFailed, BrokerNotTrusted, ConfigErr
 from aioproducer.sasl.gssapi import Gssapi
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import ModuleType
 
-__all__ = ["Kerberos", "KerberosSettings"]
+    from aioproducer.config.security_options import SecurityOptions
+
+__all__ = ["Kerberos"]
 
 _PACKAGE: Final = "gssapi"
 _MISSING: Final = (
@@ -43,58 +44,34 @@ _CREDENTIALS_EXPIRED: Final = 11 << 16
 _ROUTINE: Final = 0xFF << 16
 _NO_CACHE: Final = (141, 195)
 _NEW_TICKET: Final = "run kinit, or give sasl_kerberos_keytab, by which tickets are renewed without it"
-_NEW_KEYTAB: Final = "make the keytab anew"
+_NEW_KEYTAB: Final = "the key is not the KDC's: make the keytab anew"
 
 
-class _Case(NamedTuple):
-    """Holds what an error of the library means.
-
-    Attributes:
-        advice: what to do.
-        is_final: the KDC refuses; the error is CredentialsRefused.
-    """
-
-    advice: str
-    is_final: bool = False
-
-
-_CLOCKS: Final = _Case("the clocks of this machine, the KDC and the broker must agree within 5 minutes")
-_CASES: Final[Mapping[int, _Case]] = {
-    1: _Case("the account has expired", is_final=True),
-    2: _Case("the service's account has expired", is_final=True),
-    6: _Case("check sasl_kerberos_principal", is_final=True),
-    7: _Case(
-        "check sasl_kerberos_service_name, and that the KDC has the broker's advertised name; if not, give sasl_kerberos_domain_name",
-        is_final=True,
-    ),
-    12: _Case("the KDC's policy forbids it", is_final=True),
-    14: _Case("the KDC has no encryption type in common with this client: see permitted_enctypes in krb5.conf", is_final=True),
-    18: _Case("the account is locked", is_final=True),
-    19: _Case("the service's account is locked", is_final=True),
-    20: _Case(_NEW_TICKET, is_final=True),
-    23: _Case("the password has expired: change it", is_final=True),
-    24: _Case(f"the key is not the KDC's: {_NEW_KEYTAB}", is_final=True),
-    31: _Case(f"the key is not the KDC's: {_NEW_KEYTAB}", is_final=True),
-    _TICKET_EXPIRED: _Case(_NEW_TICKET),
-    33: _CLOCKS,
-    37: _CLOCKS,
-    147: _CLOCKS,
-    154: _Case("see [realms] and [domain_realm] in krb5.conf"),
-    156: _Case("check that the KDC runs and can be reached from here"),
-    **dict.fromkeys(_NO_CACHE, _Case(_NEW_TICKET)),
+# What the KDC refuses, which is CredentialsRefused; and what may pass, which is TokenUnavailable: by number, what to do.
+_REFUSALS: Final = {
+    1: "the account has expired",
+    2: "the service's account has expired",
+    6: "check sasl_kerberos_principal",
+    7: "check sasl_kerberos_service_name, and that the KDC has the broker's advertised name; if not, give sasl_kerberos_domain_name",
+    12: "the KDC's policy forbids it",
+    14: "the KDC has no encryption type in common with this client: see permitted_enctypes in krb5.conf",
+    18: "the account is locked",
+    19: "the service's account is locked",
+    20: _NEW_TICKET,
+    23: "the password has expired: change it",
+    24: _NEW_KEYTAB,
+    31: _NEW_KEYTAB,
+}
+_PASSING: Final = {
+    _TICKET_EXPIRED: _NEW_TICKET,
+    **dict.fromkeys((33, 37, 147), "the clocks of this machine, the KDC and the broker must agree within 5 minutes"),
+    154: "see [realms] and [domain_realm] in krb5.conf",
+    156: "check that the KDC runs and can be reached from here",
+    **dict.fromkeys(_NO_CACHE, _NEW_TICKET),
 }
 # One call of the library renews a ticket; others find the old one meanwhile.
-_RENEWED: Final = _Case("the library fetches a new one by the keytab, which the next attempt finds")
-_UNKNOWN: Final = _Case("see krb5.conf, and what kinit says")
-
-
-class KerberosSettings(NamedTuple):
-    """Holds the options of Kerberos, by the rest of their names."""
-
-    service_name: str
-    domain_name: str | None
-    principal: str | None
-    keytab: str | None
+_RENEWED: Final = "the library fetches a new one by the keytab, which the next attempt finds"
+_UNKNOWN: Final = "see krb5.conf, and what kinit says"
 
 
 class Kerberos:
@@ -104,28 +81,32 @@ class Kerberos:
         ConfigError: the package `gssapi` is not installed.
     """
 
-    def __init__(self, settings: KerberosSettings) -> None:
+    def __init__(self, config: SecurityOptions) -> None:
         if sys.modules.get(_PACKAGE) is None and importlib.util.find_spec(_PACKAGE) is None:
             raise ConfigError(_MISSING)
-        self._settings = settings
+        self._config = config
 
     @property
     def user(self) -> str:
         """Return the principal, or where it comes from, for error texts."""
-        return self._settings.principal or (_DEFAULT_PRINCIPAL if self._settings.keytab is None else _OF_KEYTAB)
+        return self._config.sasl_kerberos_principal or (_DEFAULT_PRINCIPAL if self._config.sasl_kerberos_keytab is None else _OF_KEYTAB)
 
     def mechanism(self, host: str) -> Gssapi:
         """Return the mechanism of one authentication. `host` is the broker's name, as it would stand in its certificate."""
-        service = f"{self._settings.service_name}@{self._settings.domain_name or host}"
+        service = f"{self._config.sasl_kerberos_service_name}@{self._config.sasl_kerberos_domain_name or host}"
         return Gssapi(service, self.user, partial(self._open, service))
 
     def _open(self, service: str) -> _Context:
         """Return a new context. The call reads files, and may ask a KDC or the DNS."""
         api = _package()
-        settings = self._settings
-        told = _Told(service, self.user, settings.keytab)
+        config = self._config
+        told = _Told(service, self.user, config.sasl_kerberos_keytab)
         try:
-            name = None if settings.principal is None else api.Name(settings.principal, api.NameType.kerberos_principal)
+            name = (
+                None
+                if config.sasl_kerberos_principal is None
+                else api.Name(config.sasl_kerberos_principal, api.NameType.kerberos_principal)
+            )
             credentials = api.Credentials(name=name, usage="initiate", store=self._store())
             told = told._replace(principal=str(credentials.name))
             context = api.SecurityContext(
@@ -141,11 +122,11 @@ class Kerberos:
 
     def _store(self) -> dict[str, str] | None:
         """Return where tickets come from; None: the ticket cache."""
-        keytab = self._settings.keytab
+        keytab = self._config.sasl_kerberos_keytab
         if keytab is None:
             return None
         # producers with the same keytab share its tickets; the library keeps those of a cache in memory until the process ends
-        name = hashlib.sha256(f"{keytab}\0{self._settings.principal}".encode()).hexdigest()[:32]
+        name = hashlib.sha256(f"{keytab}\0{self._config.sasl_kerberos_principal}".encode()).hexdigest()[:32]
         return {"client_keytab": keytab, "ccache": f"MEMORY:aioproducer-{name}"}
 
 
@@ -160,21 +141,21 @@ class _Told(NamedTuple):
         """Return the error of this package for one of the library's about tickets."""
         has_expired = error.maj_code & _ROUTINE == _CREDENTIALS_EXPIRED
         number = _TICKET_EXPIRED if has_expired else (error.min_code - _FIRST_CODE) & _MASK
-        case = _CASES.get(number, _UNKNOWN)
+        advice = _REFUSALS.get(number) or _PASSING.get(number, _UNKNOWN)
         said = _said(error)
         if number in _NO_CACHE and self.keytab is not None:
             # the library says of a keytab that it cannot use just that there is no cache
-            said, case = self._of_keytab(self.keytab)
+            said, advice = self._of_keytab(self.keytab)
         elif number == _TICKET_EXPIRED and self.keytab is not None:
-            case = _RENEWED
-        text = f"no Kerberos ticket for {self.service} as {self.principal}: {said}; {case.advice}"
-        return (CredentialsRefused if case.is_final else TokenUnavailable)(text, "token", Gssapi.name)
+            advice = _RENEWED
+        text = f"no Kerberos ticket for {self.service} as {self.principal}: {said}; {advice}"
+        return (CredentialsRefused if number in _REFUSALS else TokenUnavailable)(text, "token", Gssapi.name)
 
-    def _of_keytab(self, keytab: str) -> tuple[str, _Case]:
+    def _of_keytab(self, keytab: str) -> tuple[str, str]:
         path = keytab.removeprefix("FILE:")
         if not os.access(path, os.R_OK):
-            return f"the keytab {path} cannot be read", _Case("check sasl_kerberos_keytab and the file's rights")
-        return f"the keytab {path} has no key of this principal", _Case("`klist -k` shows its principals: give sasl_kerberos_principal")
+            return f"the keytab {path} cannot be read", "check sasl_kerberos_keytab and the file's rights"
+        return f"the keytab {path} has no key of this principal", "`klist -k` shows its principals: give sasl_kerberos_principal"
 
     def not_trusted(self, error: Any) -> AuthenticationFailed:
         """Return the error of this package for one of the library's about the broker's message."""

@@ -16,9 +16,11 @@ from aioproducer.errors import ConfigError, TokenUnavailable
 from aioproducer.sasl.tokens import Token
 
 if TYPE_CHECKING:
-    from aioproducer.config import ProducerConfig
+    from collections.abc import Iterable
 
-__all__ = ["MskTokens", "msk_tokens"]
+    from aioproducer.config.security_options import SecurityOptions
+
+__all__ = ["MskTokens"]
 
 _PACKAGE: Final = "aws_msk_iam_sasl_signer"
 _NO_CREDENTIALS: Final = (
@@ -40,10 +42,8 @@ class MskTokens:
     """Gives tokens that are signed with credentials of AWS.
 
     Args:
-        region: of the MSK cluster.
-        profile_name: of AWS's configuration files; None: the default credentials.
-        role_arn: the role that is assumed; None: none.
-        role_session_name: of the assumed role's session; None: the signer's.
+        config: `check_msk` has checked it.
+        brokers: the bootstrap addresses, which name the region if no option does.
 
     Attributes:
         name: names the source in error texts.
@@ -52,16 +52,12 @@ class MskTokens:
         ConfigError: the signer is not installed.
     """
 
-    def __init__(
-        self, region: str, profile_name: str | None = None, role_arn: str | None = None, role_session_name: str | None = None
-    ) -> None:
+    def __init__(self, config: SecurityOptions, brokers: Iterable[str]) -> None:
         if find_spec(_PACKAGE) is None:
             raise ConfigError(f"sasl_mechanism={AWS_MSK_IAM} needs aws-msk-iam-sasl-signer-python: pip install 'aioproducer[msk]'")
-        self.name: str = f"the signer of AWS for {region}"
-        self._region = region
-        self._profile_name = profile_name
-        self._role_arn = role_arn
-        self._role_session_name = role_session_name
+        self._config = config
+        self._region = config.sasl_aws_region or regions_of(brokers)[0]
+        self.name: str = f"the signer of AWS for {self._region}"
 
     def fetch(self) -> Token:
         """Return a new token, of 15 minutes. It names no principal. The call may block.
@@ -79,12 +75,12 @@ class MskTokens:
     def _sign(self) -> tuple[str, int]:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
 
-        signed: Any
-        if self._role_arn is not None:
-            role = _role(self._region, self._role_arn, self._role_session_name or signer.DEFAULT_STS_SESSION_NAME)
+        config, signed = self._config, None
+        if config.sasl_aws_role_arn is not None:
+            role = _role(self._region, config.sasl_aws_role_arn, config.sasl_aws_role_session_name or signer.DEFAULT_STS_SESSION_NAME)
             signed = signer.generate_auth_token_from_credentials_provider(self._region, role)
-        elif self._profile_name is not None:
-            signed = signer.generate_auth_token_from_profile(self._region, self._profile_name)
+        elif config.sasl_aws_profile_name is not None:
+            signed = signer.generate_auth_token_from_profile(self._region, config.sasl_aws_profile_name)
         else:
             signed = signer.generate_auth_token(self._region)
         text, ends_ms = signed
@@ -115,13 +111,3 @@ def _meaning(error: Exception) -> str:
     if isinstance(code, str) and _CODE.fullmatch(code):
         return f"AWS answers {code} ({kind})"
     return f"{_MEANINGS[kind]} ({kind})" if kind in _MEANINGS else f"it raised {kind}"
-
-
-def msk_tokens(config: ProducerConfig) -> MskTokens:
-    """Return the source of tokens that a producer's options ask for. `check_msk` has checked these.
-
-    Raises:
-        ConfigError: the signer is not installed.
-    """
-    region = config.sasl_aws_region or regions_of(config.bootstrap_servers)[0]
-    return MskTokens(region, config.sasl_aws_profile_name, config.sasl_aws_role_arn, config.sasl_aws_role_session_name)

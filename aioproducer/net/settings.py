@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.produce_attempt import Backoff
 from aioproducer.net.broker_connection import LoginBackoff
-from aioproducer.net.kerberos import Kerberos, KerberosSettings
-from aioproducer.net.msk import msk_tokens
+from aioproducer.net.kerberos import Kerberos
+from aioproducer.net.msk import MskTokens
 from aioproducer.net.observer import UNSEEN
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
-from aioproducer.net.tokens import KeeperSettings, TokenKeeper, endpoint_source, endpoint_timeout, source_of
+from aioproducer.net.tokens import AsyncFunctionSource, KeeperSettings, TokenKeeper, endpoint_source, endpoint_timeout, source_of
 from aioproducer.sasl.oauthbearer import NAME, OAuthBearer
 from aioproducer.sasl.tokens import RefreshPolicy
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.errors import TokenUnavailable
     from aioproducer.interfaces import Dialer, Resolver
     from aioproducer.net.observer import Observer
-    from aioproducer.sasl.tokens import AsyncTokenSource, TokenSource
+    from aioproducer.sasl.tokens import TokenSource
 
 __all__ = ["NetSettings", "Security", "net_settings", "security_of"]
 
@@ -79,7 +79,7 @@ def security_of(
             tokens = TokenKeeper(_token_source(config, wall_clock), bearer.check, _keeper_settings(config, chance, wall_clock))
             sasl = SaslLogin(bearer, chance=chance, tokens=tokens)
         elif config.sasl_mechanism == GSSAPI:
-            sasl = SaslLogin(GSSAPI, chance=chance, for_host=_kerberos(config).mechanism)
+            sasl = SaslLogin(GSSAPI, chance=chance, for_host=Kerberos(config).mechanism)
         else:
             user: Any = config.sasl_username
             password: Any = config.sasl_password
@@ -87,15 +87,10 @@ def security_of(
     return None if tls is None and sasl is None else Security(tls, sasl, tokens)
 
 
-def _kerberos(config: ProducerConfig) -> Kerberos:
-    """Return what makes the mechanism of each connection."""
-    return Kerberos(KerberosSettings(*(getattr(config, f"sasl_kerberos_{name}") for name in KerberosSettings._fields)))
-
-
-def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> TokenSource | AsyncTokenSource:
+def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> TokenSource | AsyncFunctionSource:
     """Return the source of the tokens that the options name."""
     if config.sasl_mechanism == AWS_MSK_IAM:
-        return msk_tokens(config)
+        return MskTokens(config, config.bootstrap_servers)
     if config.sasl_oauthbearer_token_endpoint_url is not None:
         return endpoint_source(config, wall_clock)
     return source_of(config.sasl_oauthbearer_token)

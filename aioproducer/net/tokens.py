@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from aioproducer.config.security_options import SecurityOptions
     from aioproducer.core.produce_attempt import Backoff
     from aioproducer.net.observer import Observer
-    from aioproducer.sasl.tokens import AsyncTokenSource, RefreshPolicy, TokenSource
+    from aioproducer.sasl.tokens import RefreshPolicy, TokenSource
 
 __all__ = [
     "AsyncFunctionSource",
@@ -77,7 +77,7 @@ class _NoToken(Exception):
     """What was given is no token. The text is the end of a sentence that begins with the source's name, and does not quote it."""
 
 
-def source_of(given: Any) -> TokenSource | AsyncTokenSource:
+def source_of(given: Any) -> TokenSource | AsyncFunctionSource:
     """Return the source of tokens for the value of an option: a `Secret`, a function, or an object with `token()`.
 
     An object's `extensions()`, if it has one, returns the extensions of its tokens. A function that takes one argument, as librdkafka's
@@ -414,7 +414,7 @@ class TokenKeeper:
         last_error: the error of the latest fetch; None: it succeeded, or there was none.
     """
 
-    def __init__(self, source: TokenSource | AsyncTokenSource, check: Callable[[Token], object], settings: KeeperSettings) -> None:
+    def __init__(self, source: TokenSource | AsyncFunctionSource, check: Callable[[Token], object], settings: KeeperSettings) -> None:
         self.failures: int = 0
         self.last_error: TokenUnavailable | None = None
         self._source = source

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
 
-__all__ = ["AsyncTokenSource", "JwtClaims", "RefreshPolicy", "Token", "TokenSource", "jwt_claims"]
+__all__ = ["JwtClaims", "RefreshPolicy", "Token", "TokenSource", "jwt_claims"]
 
 # Parts of a signed JWT: header, claims and signature, of which the last may be empty.
 _PARTS: Final = 3
@@ -55,23 +55,6 @@ class TokenSource(Protocol):
 
         Raises:
             TokenUnavailable: there is none. The text has no secret and quotes nothing that a user's code raised.
-        """
-
-
-class AsyncTokenSource(Protocol):
-    """Gives tokens by a coroutine function.
-
-    Attributes:
-        name: as of `TokenSource`.
-    """
-
-    name: str
-
-    async def fetch_async(self) -> Token:
-        """Return a new token. The coroutine runs in the producer's event loop, and must end when it is cancelled.
-
-        Raises:
-            TokenUnavailable: as `TokenSource.fetch`.
         """
 
 

@@ -16,11 +16,12 @@ from jumping import jumping
 from nodes import Tasks
 from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
+from aioproducer.config.security_options import SecurityOptions
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TokenUnavailable
 from aioproducer.net.cluster import BrokerNode
 from aioproducer.net.connection import Connection
-from aioproducer.net.kerberos import Kerberos, KerberosSettings
+from aioproducer.net.kerberos import Kerberos
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.settings import Security
 from aioproducer.testing.security.accounts import Accounts
@@ -43,8 +44,8 @@ def package() -> Iterator[ScriptedGssapi]:
         yield package
 
 
-def kerberos(**options: str | None) -> Kerberos:
-    return Kerberos(KerberosSettings(**{"service_name": "kafka", "domain_name": None, "principal": None, "keytab": None, **options}))
+def kerberos(**options: Any) -> Kerberos:
+    return Kerberos(SecurityOptions(**{f"sasl_kerberos_{name}": value for name, value in options.items()}))
 
 
 def opened(made: Kerberos, host: str = "broker") -> Context:

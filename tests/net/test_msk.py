@@ -15,6 +15,7 @@ from msk_service import ACCESS_KEY, SECRET_KEY, MskAuthority, offline, sts
 from whole import jumping, running
 
 from aioproducer import Producer
+from aioproducer.config.security_options import SecurityOptions
 from aioproducer.errors import BootstrapFailed, TokenUnavailable
 from aioproducer.net.msk import MskTokens
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTokens
@@ -29,11 +30,15 @@ ROLE = "arn:aws:iam::123456789012:role/orders"
 KEYS = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
 
 
+def signer(**options: Any) -> MskTokens:
+    return MskTokens(SecurityOptions(sasl_aws_region=REGION, **{f"sasl_aws_{name}": value for name, value in options.items()}), ())
+
+
 def test_a_token_of_variables(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signature is right for the key, the parameters are MSK's, and the end is that of the parameters."""
     offline(monkeypatch, tmp_path, **KEYS)
     began = time.time()
-    token = MskTokens(REGION).fetch()
+    token = signer().fetch()
     authority = MskAuthority(REGION, {ACCESS_KEY: SECRET_KEY})
     claims = authority(token.text.reveal())
     assert claims is not None
@@ -50,7 +55,7 @@ def test_a_token_of_variables(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
 
 def test_a_token_of_temporary_credentials(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offline(monkeypatch, tmp_path, **KEYS, AWS_SESSION_TOKEN="canary-session+/=")
-    token = MskTokens(REGION).fetch().text.reveal()
+    token = signer().fetch().text.reveal()
     assert MskAuthority(REGION, {ACCESS_KEY: SECRET_KEY}, {ACCESS_KEY: "canary-session+/="})(token) is not None
     assert MskAuthority(REGION, {ACCESS_KEY: SECRET_KEY})(token) is None
 
@@ -59,7 +64,7 @@ def test_a_token_of_a_profile(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     """The profile goes before the variables."""
     offline(monkeypatch, tmp_path, **KEYS)
     (tmp_path / "credentials").write_text("[orders]\naws_access_key_id = AKIAORDERS\naws_secret_access_key = canary-orders\n")
-    token = MskTokens(REGION, "orders").fetch().text.reveal()
+    token = signer(profile_name="orders").fetch().text.reveal()
     assert MskAuthority(REGION, {"AKIAORDERS": "canary-orders"})(token) is not None
 
 
@@ -69,7 +74,7 @@ def test_a_token_of_a_role(session_name: str | None, tmp_path: pathlib.Path, mon
     given = {"key": "ASIAROLE", "secret": "canary-role", "session": "canary-session"}
     with sts(**given) as (url, asked):
         offline(monkeypatch, tmp_path, **KEYS, AWS_ENDPOINT_URL_STS=url)
-        token = MskTokens(REGION, role_arn=ROLE, role_session_name=session_name).fetch().text.reveal()
+        token = signer(role_arn=ROLE, role_session_name=session_name).fetch().text.reveal()
     assert MskAuthority(REGION, {"ASIAROLE": "canary-role"}, {"ASIAROLE": "canary-session"})(token) is not None
     [request] = asked
     assert (request["Action"], request["RoleArn"], request["region"]) == ("AssumeRole", ROLE, REGION)
@@ -92,7 +97,7 @@ def test_no_token(
     """The error says what is missing, and its traceback has no credential."""
     with sts() as (url, _):
         offline(monkeypatch, tmp_path, **variables, AWS_ENDPOINT_URL_STS=url)
-        source = MskTokens(REGION, **options)
+        source = signer(**options)
         with pytest.raises(TokenUnavailable, match=f"the signer of AWS for {REGION}: {reason}") as failed:
             source.fetch()
     assert failed.value.stage == "token"
