@@ -10,16 +10,12 @@ from aioproducer.errors import AuthenticationFailed
 from aioproducer.model import BrokerSecurity, Health
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from aioproducer.config import ProducerConfig
     from aioproducer.engine.context import EngineContext
     from aioproducer.engine.wiring import EngineParts
     from aioproducer.net.cluster import BrokerNode
-    from aioproducer.net.connection import Connection
     from aioproducer.net.tokens import TokenKeeper
 
-__all__ = ["Gauges", "broker_security", "unready"]
+__all__ = ["Gauges", "unready"]
 
 _NO_BROKER: Final = "no broker has been reached yet"
 
@@ -44,14 +40,12 @@ class Gauges:
     def _gauges(self, now: float) -> dict[str, float]:
         """Return all gauges by name (`metrics.table.GAUGES`)."""
         nodes = self._parts.cluster.nodes
-        broker_connections = [
-            broker_connection for node in (*nodes, *self._parts.cluster.bootstrap) for broker_connection in (node.produce, node.control)
-        ]
+        connections = self._parts.cluster.connections
         waiting, for_topics = self._parts.admission.pending.waiting, self._parts.admission.topics.waiting
         return {
-            "requests-in-flight": sum(broker_connection.in_flight for broker_connection in broker_connections),
+            "requests-in-flight": sum(one.in_flight for one in connections),
             "metadata-age": now - self._parts.updater.answered_at,
-            "connection-count": sum(broker_connection.is_usable for broker_connection in broker_connections),
+            "connection-count": sum(one.is_usable for one in connections),
             "waiting-threads": waiting,
             "buffer-total-bytes": self._parts.pool.size,
             "buffer-available-bytes": self._parts.pool.available,
@@ -104,7 +98,35 @@ class Gauges:
             tuple(self._open_breakers),
             self._parts.pool.available,
             self._parts.admission.pending.waiting,
-            broker_security(self._config, nodes, self._clock(), self._parts.token_keeper),
+            tuple(map(self._security_of, nodes)) if self._config.security_protocol != "PLAINTEXT" else (),
+        )
+
+    def _security_of(self, node: BrokerNode) -> BrokerSecurity:
+        config, tokens = self._config, self._parts.token_keeper
+        both = (node.produce, node.control)
+        version, cipher, certificate_ends_at = next((facts for each in both if (facts := each.tls) is not None), (None, None, None))
+        connections = [each.connection for each in both if each.connection is not None]
+        errors = [each.last_error for each in both] + [None if tokens is None else tokens.last_error]
+        # The session that ends first.
+        ends = [each.session.ends_at for each in connections if each.session is not None]
+        if tokens is not None:
+            user: Secret | str | None = tokens.principal
+        else:
+            # With Kerberos, the principal of the ticket.
+            user = config.sasl_username
+            if user is None:
+                user = next((each.user for each in connections if each.user), config.sasl_kerberos_principal)
+        return BrokerSecurity(
+            node.broker.node_id,
+            node.where,
+            str(config.security_protocol),
+            tls_version=version,
+            cipher=cipher,
+            certificate_ends_at=certificate_ends_at,
+            mechanism=config.sasl_mechanism,
+            principal=user.reference if isinstance(user, Secret) else user,
+            session_seconds_left=min((max(end - self._clock(), 0.0) for end in ends if end is not None), default=None),
+            last_refusal=next((str(error) for error in errors if isinstance(error, AuthenticationFailed)), None),
         )
 
 
@@ -130,56 +152,3 @@ def _is_up(node: BrokerNode) -> bool:
 
 def _is_down(node: BrokerNode) -> bool:
     return node.failures > 0 and not _is_up(node)
-
-
-def broker_security(
-    config: ProducerConfig, nodes: Iterable[BrokerNode], now: float, tokens: TokenKeeper | None = None
-) -> tuple[BrokerSecurity, ...]:
-    """Return the security of each broker; empty with PLAINTEXT.
-
-    Args:
-        config: the options.
-        nodes: the brokers.
-        now: the loop's time.
-        tokens: keeps the token, which tells the principal; None: the mechanism has none.
-    """
-    if config.security_protocol == "PLAINTEXT":
-        return ()
-    return tuple(_of_broker(config, node, now, tokens) for node in nodes)
-
-
-def _of_broker(config: ProducerConfig, node: BrokerNode, now: float, tokens: TokenKeeper | None) -> BrokerSecurity:
-    both = (node.produce, node.control)
-    tls = next((facts for each in both if (facts := each.tls) is not None), None)
-    version, cipher, certificate_ends_at = tls or (None, None, None)
-    connections = [each.connection for each in both if each.connection is not None]
-    errors = [each.last_error for each in both] + [None if tokens is None else tokens.last_error]
-    refusals = [error for error in errors if isinstance(error, AuthenticationFailed)]
-    return BrokerSecurity(
-        node.broker.node_id,
-        node.where,
-        str(config.security_protocol),
-        tls_version=version,
-        cipher=cipher,
-        certificate_ends_at=certificate_ends_at,
-        mechanism=config.sasl_mechanism,
-        principal=_principal(config, connections, tokens),
-        session_seconds_left=_seconds_left(connections, now),
-        last_refusal=str(refusals[0]) if refusals else None,
-    )
-
-
-def _seconds_left(connections: Iterable[Connection], now: float) -> float | None:
-    """Return the seconds until the first session of SASL ends; None: none does."""
-    ends = [each.session.ends_at for each in connections if each.session is not None]
-    return min((max(end - now, 0.0) for end in ends if end is not None), default=None)
-
-
-def _principal(config: ProducerConfig, connections: Iterable[Connection], tokens: TokenKeeper | None) -> str | None:
-    """Return the principal of the client: that of the token or of the options; with Kerberos, that of the ticket."""
-    if tokens is not None:
-        return tokens.principal
-    user = config.sasl_username
-    if user is None:
-        user = next((each.user for each in connections if each.user), config.sasl_kerberos_principal)
-    return user.reference if isinstance(user, Secret) else user

@@ -316,19 +316,17 @@ class Cluster:
         """Return the nodes of the brokers that metadata names."""
         return tuple(self._nodes.values())
 
+    @property
+    def connections(self) -> list[BrokerConnection]:
+        """Return both connections of each node, those of the bootstrap addresses last."""
+        return [one for node in (*self._nodes.values(), *self._bootstrap) for one in (node.produce, node.control)]
+
     def feature(self, name: str) -> int | None:
         """Return the level of a finalized feature (KIP-584); 0 if the cluster has not finalized it.
 
         The level comes from the newest features epoch among the usable connections. Returns None if no connection is usable.
         """
-        broker_connections = [
-            broker_connection for node in (*self._nodes.values(), *self._bootstrap) for broker_connection in (node.control, node.produce)
-        ]
-        told = [
-            broker_connection.connection
-            for broker_connection in broker_connections
-            if broker_connection.connection is not None and broker_connection.is_usable
-        ]
+        told = [one.connection for one in self.connections if one.connection is not None and one.is_usable]
         newest = max(told, key=attrgetter("features_epoch"), default=None)
         return None if newest is None else newest.features.get(name, 0)
 
@@ -475,8 +473,7 @@ class Cluster:
         The runtime calls this when the loop belongs to a parent process, or is closed.
         """
         self._is_closed = True
-        nodes = (*self._nodes.values(), *self._bootstrap)
-        return [stream for node in nodes for broker_connection in (node.produce, node.control) for stream in broker_connection.leave()]
+        return [stream for one in self.connections for stream in one.leave()]
 
 
 def _seem_gone(nodes: Sequence[BrokerNode]) -> bool:

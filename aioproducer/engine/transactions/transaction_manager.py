@@ -139,10 +139,7 @@ class TransactionManager:
 
     async def commit(self) -> None:
         """Send all records that are left, then commit. Cancellation: the commit continues."""
-        operation = self.transaction.commit()
-        self._on_change()
-        with self._recorder.spent("txn-commit-time"):
-            await self._end_of(operation, "commit_transaction()")
+        await self._run(self.transaction.commit(), "commit_transaction()", "txn-commit-time")
 
     async def prepare(self) -> PreparedTransaction:
         """Send all records that are left, and leave the transaction open. Cancellation: the flush continues; `give_up` aborts."""
@@ -155,10 +152,7 @@ class TransactionManager:
 
     async def abort(self) -> None:
         """Drop the unsent records, then abort. Cancellation: the abort continues."""
-        operation = self.transaction.abort()
-        self._on_change()
-        with self._recorder.spent("txn-abort-time"):
-            await self._end_of(operation, "abort_transaction()")
+        await self._run(self.transaction.abort(), "abort_transaction()", "txn-abort-time")
 
     async def send_offsets(
         self,
@@ -168,12 +162,8 @@ class TransactionManager:
     ) -> None:
         """Add the offsets of a consumer group to the transaction; `call` names the caller in errors. Cancellation: the operation continues."""
         self.transaction.check(call)
-        if not offsets:
-            return
-        operation = self.transaction.add_offsets(group, offsets)
-        self._on_change()
-        with self._recorder.spent("txn-send-offsets-time"):
-            await self._end_of(operation, call)
+        if offsets:
+            await self._run(self.transaction.add_offsets(group, offsets), call, "txn-send-offsets-time")
 
     async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
         """End an open transaction: abort it, or wait for the end that is in progress, at most `timeout` seconds.
@@ -205,6 +195,11 @@ class TransactionManager:
         await self._until(lambda: self.transaction.state is not State.INITIALIZING, call)
         if self.transaction.state is State.UNINITIALIZED and self.transaction.error is not None:
             raise self.transaction.error.again()
+
+    async def _run(self, operation: Operation, call: str, metric: str) -> None:
+        self._on_change()
+        with self._recorder.spent(metric):
+            await self._end_of(operation, call)
 
     async def _end_of(self, operation: Operation, call: str, timeout: float | None = None) -> None:
         await self._until(lambda: operation.is_over, call, timeout)
