@@ -6,7 +6,7 @@ import multiprocessing
 import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -70,13 +70,8 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add the results of another process."""
-        for name in ("seeds", "records", "acknowledged", "failed", "simulated", "cpu"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.fates.update(other.fates)
-        self.runs.update(other.runs)
-        self.runs_with.update(other.runs_with)
-        self.runs_at_work.update(other.runs_at_work)
-        self.failing += other.failing
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
     def shares(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield each class of fault with the share of runs in which it happened, for each profile that may have it."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -167,22 +166,10 @@ class Kdc:
             process.kill()
             process.wait()
 
-    def pause(self) -> None:
-        """Pause the process (SIGSTOP): connections are accepted, and not answered."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Continue a paused process."""
-        self._signal(signal.SIGCONT)
-
     def add(self, name: str, *options: str) -> str:
         """Add a principal with a random key. Returns its full name. `options` are those of kadmin's `addprinc`."""
         self._kadmin("addprinc", "-randkey", *options, name)
         return f"{name}@{REALM}"
-
-    def new_key(self, name: str) -> None:
-        """Give a principal another random key; keytabs that there are have the old one."""
-        self._kadmin("cpw", "-randkey", name)
 
     def keytab(self, name: str) -> Path:
         """Return the path of a new keytab of a principal. Its key is the one that it has already."""
@@ -215,11 +202,6 @@ class Kdc:
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.environment, "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf")}
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is None or self._process.poll() is not None:
-            raise KdcFailed("krb5kdc is not running")
-        self._process.send_signal(number)
 
 
 def _found(program: str) -> str | None:

@@ -188,9 +188,9 @@ READERS: Mapping[str, Any] = {"aiokafka": AiokafkaReader, "confluent": Confluent
 
 
 @contextlib.asynccontextmanager
-async def reading(peer: str, cluster: FakeCluster, topic: str = "t", group: str = "readers") -> AsyncIterator[Any]:
+async def reading(peer: str, cluster: FakeCluster, group: str = "readers") -> AsyncIterator[Any]:
     """A consumer in its group, until the block ends."""
-    reader = READERS[peer](cluster, topic, group)
+    reader = READERS[peer](cluster, "t", group)
     await reader.start()
     try:
         yield reader

@@ -25,11 +25,11 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 class ScramServer:
     """One exchange of a SCRAM server (RFC 5802, section 3)."""
 
-    def __init__(self, mechanism: str, users: dict[str, str], *, salt: bytes = b"salt of the user", count: int = 4096) -> None:
+    def __init__(self, mechanism: str, users: dict[str, str], *, salt: bytes = b"salt of the user") -> None:
         self.hash = HASHES[mechanism]
         self.users = users
         self.salt = salt
-        self.count = count
+        self.count = 4096
         self.user: str | None = None
         self.is_token = False
 
@@ -90,7 +90,6 @@ class SaslBroker:
         violations: what no client may do.
         seen: the other requests, each with its stream.
         spoil: changes an answer to SaslAuthenticate before it is sent.
-        refusal: seconds before a refusal.
         others: answers other requests.
     """
 
@@ -98,8 +97,6 @@ class SaslBroker:
         self.users = users
         self.mechanisms = mechanisms
         self.session_ms = 0
-        self.count = 4096
-        self.refusal = 0.3
         self.logins: list[Login] = []
         self.violations: list[str] = []
         self.seen: list[tuple[ScriptedStream, Asked]] = []
@@ -145,7 +142,7 @@ class SaslBroker:
             stream.end()
             return
         state.mechanism = mechanism
-        state.scram = ScramServer(mechanism, self.users, count=self.count) if mechanism in HASHES else None
+        state.scram = ScramServer(mechanism, self.users) if mechanism in HASHES else None
         stream.answer(asked, message("SaslHandshake.response", mechanisms=list(self.mechanisms)))
 
     def _authenticate(self, stream: ScriptedStream, asked: Asked, state: _State, now: float) -> None:
@@ -175,7 +172,7 @@ class SaslBroker:
             return
         text = "Authentication failed: Invalid username or password" if is_same else "Cannot change principals during re-authentication"
         answer = message("SaslAuthenticate.response", error_code=58, error_message=text)
-        asyncio.get_running_loop().call_later(self.refusal, self._refuse, stream, asked, answer)
+        asyncio.get_running_loop().call_later(0.3, self._refuse, stream, asked, answer)
 
     def _refuse(self, stream: ScriptedStream, asked: Asked, answer: Any) -> None:
         if not stream.is_closing():

@@ -87,11 +87,11 @@ class ScriptedStream:
         """Answer a request; by default with nothing in it."""
         self.receive(self.frame(asked, answer, version=version))
 
-    def frame(self, asked: Asked, answer: Any = None, *, version: int | None = None, correlation_id: int | None = None) -> bytes:
+    def frame(self, asked: Asked, answer: Any = None, *, version: int | None = None) -> bytes:
         version = asked.version if version is None else version
         name = f"{NAMES[asked.key]}.response"
         body = codec(name, version).encode(message(name) if answer is None else answer)
-        return b"".join(encode_response(asked.key, version, asked.correlation_id if correlation_id is None else correlation_id, body))
+        return b"".join(encode_response(asked.key, version, asked.correlation_id, body))
 
     def receive(self, data: bytes) -> None:
         """Let bytes come in, now."""
