@@ -235,23 +235,14 @@ class BrokerNode:
         """Let the Sender drain: a connection is ready, writable again or lost, or may be tried again."""
         self._on_change(self)
 
-    def close(self) -> None:
-        """Close both connections after their write buffers are sent. Requests in flight fail."""
-        self._shut()
-        self.produce.close()
-        self.control.close()
-
-    def abort(self) -> None:
-        """Close both connections at once, and drop their unsent bytes."""
-        self._shut()
-        self.produce.abort()
-        self.control.abort()
-
-    def _shut(self) -> None:
+    def close(self, *, now: bool = False) -> None:
+        """Close both connections after their write buffers are sent. Requests in flight fail. With `now`, unsent bytes are dropped."""
         if self._unmute is not None:
             self._unmute.cancel()
             self._unmute = None
         self._unmuted.set()
+        for one in (self.produce, self.control):
+            one.abort() if now else one.close()
 
     def __repr__(self) -> str:
         broker_connections = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
@@ -450,7 +441,7 @@ class Cluster:
         self._is_closed = True
         try:
             for number, node in enumerate((*self._nodes.values(), *self._bootstrap), 1):
-                node.abort() if now else node.close()
+                node.close(now=now)
                 if not number % _MAX_CLOSED_PER_ITERATION:
                     await asyncio.sleep(0)
         # a cancellation: the rest is closed at once
@@ -462,10 +453,7 @@ class Cluster:
         """Close every node in this event-loop iteration. With `now`, unsent bytes are dropped."""
         self._is_closed = True
         for node in (*self._nodes.values(), *self._bootstrap):
-            if now:
-                node.abort()
-            else:
-                node.close()
+            node.close(now=now)
 
     def leave(self) -> list[Stream]:
         """Make and touch no connection from now on. Returns the streams that exist.

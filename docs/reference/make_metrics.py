@@ -57,7 +57,7 @@ def _doc(row: Row) -> str:
 
 
 def _events() -> Iterable[tuple[str, ...]]:
-    return ((f"`{name}`", logging.getLevelName(event.level).lower(), event.text) for name, event in EVENTS.items())
+    return ((f"`{name}`", logging.getLevelName(level).lower(), text) for name, (level, text) in EVENTS.items())
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -272,7 +272,7 @@ async def test_aborting_does_not_wait_for_a_broker_that_does_not_read() -> None:
         node.close()
         await settle()
         assert node.produce.connection is not None
-        node.abort()
+        node.close(now=True)
         await settle()
         assert node.produce.connection is None
         assert dialer.streams[0].aborted

@@ -200,9 +200,9 @@ def test_every_text_is_made_of_its_facts(caplog: pytest.LogCaptureFixture) -> No
     """Names are words with hyphens, and each field in braces is a fact. A disabled level formats no text but counts the event."""
     metrics = Metrics("mine", Windows(), version="", began_ms=0)
     events = Events("mine", metrics)
-    for name, event in EVENTS.items():
-        facts = {field: 7 for _, field, _, _ in string.Formatter().parse(event.text) if field}
-        with caplog.at_level(event.level, "aioproducer.events"):
+    for name, (level, text) in EVENTS.items():
+        facts = {field: 7 for _, field, _, _ in string.Formatter().parse(text) if field}
+        with caplog.at_level(level, "aioproducer.events"):
             events.tell(name, **facts)
         assert caplog.records[-1].event == name  # type: ignore[attr-defined]
         assert caplog.records[-1].facts == {"client_id": "mine", **facts}  # type: ignore[attr-defined]

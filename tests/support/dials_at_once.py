@@ -71,7 +71,7 @@ async def longest_gap(port: int, authority: str) -> float:
                 await asyncio.sleep(0.002)
         heart.cancel()
         for node in nodes:
-            node.abort()
+            node.close(now=True)
     return max(gaps)
 
 

@@ -16,7 +16,7 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.drain_policy import Linger
 from aioproducer.core.producer_batch import State
@@ -38,40 +38,37 @@ _events = logging.getLogger("aioproducer.events")
 _log = logging.getLogger("aioproducer")
 
 
-class _Event(NamedTuple):
-    level: int
-    text: str
-
-
+_DEBUG: Final = logging.DEBUG
 _INFO: Final = logging.INFO
 _WARNING: Final = logging.WARNING
 
-EVENTS: Final[dict[str, _Event]] = {
-    "producer-started": _Event(_INFO, "the producer runs"),
-    "producer-stopped": _Event(_INFO, "the producer has stopped; batches that had not ended: {unfinished}"),
-    "producer-failed": _Event(_INFO, "the producer failed: {cause}"),
-    "broker-connected": _Event(logging.DEBUG, "broker {node_id} at {where}: a {lane} connection stands"),
-    "broker-lost": _Event(logging.DEBUG, "broker {node_id} at {where}: the {lane} connection is gone: {cause}"),
-    "broker-unreachable": _Event(_WARNING, "broker {node_id} at {where} cannot be reached: {cause}"),
-    "broker-authenticated": _Event(
-        logging.DEBUG,
+# The level and the text of each event.
+EVENTS: Final = {
+    "producer-started": (_INFO, "the producer runs"),
+    "producer-stopped": (_INFO, "the producer has stopped; batches that had not ended: {unfinished}"),
+    "producer-failed": (_INFO, "the producer failed: {cause}"),
+    "broker-connected": (_DEBUG, "broker {node_id} at {where}: a {lane} connection stands"),
+    "broker-lost": (_DEBUG, "broker {node_id} at {where}: the {lane} connection is gone: {cause}"),
+    "broker-unreachable": (_WARNING, "broker {node_id} at {where} cannot be reached: {cause}"),
+    "broker-authenticated": (
+        _DEBUG,
         "broker {node_id} at {where}: the {lane} connection is authenticated; its session lasts {seconds:g} s (0: it does not end)",
     ),
-    "authentication-failed": _Event(_INFO, "broker {node_id} at {where}: the {lane} connection could not be authenticated: {cause}"),
-    "session-renewed": _Event(logging.DEBUG, "broker {node_id} at {where}: the session of the {lane} connection goes on for {seconds:g} s"),
-    "session-not-renewed": _Event(_INFO, "broker {node_id} at {where}: the session of the {lane} connection was not renewed: {cause}"),
-    "broker-throttles": _Event(logging.DEBUG, "broker {node_id} at {where} wants to be left alone for {milliseconds} ms"),
-    "broker-late": _Event(_INFO, "broker {node_id} took nothing for {seconds:g} s: records without a key avoid it"),
-    "broker-in-time": _Event(_INFO, "broker {node_id} is avoided no more"),
-    "cluster-forgotten": _Event(_INFO, "no known broker answers: the producer starts over at bootstrap_servers"),
-    "producer-id-granted": _Event(logging.DEBUG, "the producer id is {producer_id}, epoch {epoch}"),
-    "topic-forgotten": _Event(logging.DEBUG, "topic {topic} was not produced to for {seconds:g} s: it is forgotten"),
-    "certificate-expires": _Event(_WARNING, "the certificate of {what} ends in {days:.1f} days"),
-    "token-fetched": _Event(logging.DEBUG, "{source} gave a token, which lives for {seconds:.0f} s"),
-    "token-unavailable": _Event(_WARNING, "no token, at attempt {failures} in a row: {cause}"),
-    "breaker-opened": _Event(_WARNING, "{what} fails: its circuit breaker is open for {seconds:g} s"),
-    "breaker-probing": _Event(_INFO, "{what}: a batch is sent to see whether it works again"),
-    "breaker-closed": _Event(_INFO, "{what} works again: its circuit breaker is closed"),
+    "authentication-failed": (_INFO, "broker {node_id} at {where}: the {lane} connection could not be authenticated: {cause}"),
+    "session-renewed": (_DEBUG, "broker {node_id} at {where}: the session of the {lane} connection goes on for {seconds:g} s"),
+    "session-not-renewed": (_INFO, "broker {node_id} at {where}: the session of the {lane} connection was not renewed: {cause}"),
+    "broker-throttles": (_DEBUG, "broker {node_id} at {where} wants to be left alone for {milliseconds} ms"),
+    "broker-late": (_INFO, "broker {node_id} took nothing for {seconds:g} s: records without a key avoid it"),
+    "broker-in-time": (_INFO, "broker {node_id} is avoided no more"),
+    "cluster-forgotten": (_INFO, "no known broker answers: the producer starts over at bootstrap_servers"),
+    "producer-id-granted": (_DEBUG, "the producer id is {producer_id}, epoch {epoch}"),
+    "topic-forgotten": (_DEBUG, "topic {topic} was not produced to for {seconds:g} s: it is forgotten"),
+    "certificate-expires": (_WARNING, "the certificate of {what} ends in {days:.1f} days"),
+    "token-fetched": (_DEBUG, "{source} gave a token, which lives for {seconds:.0f} s"),
+    "token-unavailable": (_WARNING, "no token, at attempt {failures} in a row: {cause}"),
+    "breaker-opened": (_WARNING, "{what} fails: its circuit breaker is open for {seconds:g} s"),
+    "breaker-probing": (_INFO, "{what}: a batch is sent to see whether it works again"),
+    "breaker-closed": (_INFO, "{what} works again: its circuit breaker is closed"),
 }
 
 
