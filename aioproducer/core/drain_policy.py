@@ -292,7 +292,6 @@ class DrainPolicy:
 
     Args:
         linger: the kind of the producer's `linger_ms`.
-        rules: the table; an experiment leaves a row out.
 
     Attributes:
         linger: as given.
@@ -303,9 +302,9 @@ class DrainPolicy:
             broker can have appended it.
     """
 
-    def __init__(self, linger: Linger, rules: Sequence[Rule] = RULES) -> None:
+    def __init__(self, linger: Linger) -> None:
         self.linger = linger
-        rules = [rule for rule in rules if linger in rule.lingers]
+        rules = [rule for rule in RULES if linger in rule.lingers]
         self._holds = [rule.holds for rule in rules if rule.holds is not None]
         self._frees = any(rule.frees for rule in rules)
         self._drain = [rule.drain for rule in rules if rule.drain is not None]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
-from aioproducer.core.drain_policy import MAX_BATCHES, RULES, DrainPolicy, DrainState, Fill, Linger
+from aioproducer.core.drain_policy import MAX_BATCHES, DrainPolicy, DrainState, Fill, Linger
 
 NONE, TIME, LOAD = Linger.NONE, Linger.TIME, Linger.LOAD
 NEVER, CLOSED, FULL, PARTIAL = Fill.NEVER, Fill.CLOSED, Fill.FULL, Fill.PARTIAL
-BY_NAME: Final = {rule.name: rule for rule in RULES}
 
 
 def burst(**state: Any) -> DrainState:
@@ -91,34 +90,6 @@ def test_a_request_of_a_burst_takes_fewer_batches(linger: Linger) -> None:
 
 def test_a_drain_of_a_burst_makes_one_request_for_each_broker_if_the_broker_determines_the_next_one() -> None:
     assert [DrainPolicy(linger).is_by_broker for linger in Linger] == [True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("name", "linger", "before", "without"),
-    [
-        ("linger", TIME, lambda policy: policy.waits(0, memory_is_short=False), False),
-        ("load", LOAD, lambda policy: policy.waits(1, memory_is_short=False), False),
-        ("memory", TIME, lambda policy: not policy.waits(0, memory_is_short=True), False),
-        ("broker queue", NONE, lambda policy: policy.drain(burst(batches=6)) is NEVER, False),
-        ("burst interval", TIME, lambda policy: policy.drain(burst(is_budget_full=False)) is NEVER, False),
-        ("burst, partial batches", TIME, lambda policy: policy.drain(burst(now=0.001)) is FULL, False),
-        ("burst, full batches", TIME, lambda policy: policy.drain(burst()) is CLOSED, False),
-        ("burst, answers", TIME, lambda policy: policy.answer(is_burst=True, is_scheduled=True) is NEVER, False),
-        ("answer", LOAD, lambda policy: policy.answer(is_burst=False, is_scheduled=False) is FULL, False),
-        ("burst, requests", NONE, lambda policy: policy.max_batches[True] == 64, False),
-    ],
-)
-def test_a_table_without_a_rule_does_not_have_it(name: str, linger: Linger, before: Any, without: bool) -> None:
-    assert before(DrainPolicy(linger)) is True
-    assert before(DrainPolicy(linger, [rule for rule in RULES if rule.name != name])) is without
-
-
-def test_each_rule_has_a_reason_and_one_decision() -> None:
-    assert len(BY_NAME) == len(RULES) == 10
-    for rule in RULES:
-        assert rule.reason
-        assert rule.lingers
-        assert sum(decision is not None for decision in rule[3:]) == 1
 
 
 def test_both_are_named_in_logs() -> None:

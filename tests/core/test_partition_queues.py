@@ -217,6 +217,27 @@ def test_a_batch_that_was_split() -> None:
     assert rules.incomplete.next_expiry() == 112
 
 
+def test_a_request_is_full() -> None:
+    """A batch that does not fit into the request stays at the head of its queue."""
+    rules, queues = partition_queues(1, 1, 1)
+    for queue in queues:
+        put(rules, queue)
+    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [0, 1]
+    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [2]
+
+
+def test_batches_in_flight_are_on_one_connection() -> None:
+    """KAFKA-18905: two connections have no order between them."""
+    rules, (queue, other) = partition_queues(1, 1)
+    first, second = put(rules, queue, 1), put(rules, other)
+    assert sent(rules, 1, "old") == [first, second]
+    third, fourth = put(rules, queue, 2), put(rules, other)
+    answered(rules, second)
+    assert sent(rules, 1, "new") == [fourth], "who waits for the old connection stops nobody"
+    answered(rules, first)
+    assert sent(rules, 1, "new") == [third]
+
+
 def test_closing_tells() -> None:
     """Once for each batch, when its size is known."""
     told: list[ProducerBatch] = []

@@ -512,37 +512,6 @@ KINDS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 
 
 @KINDS
-def test_a_server_of_asyncio_over_a_socket(kind: str) -> None:
-    """A peer that is not ours, on both loops."""
-
-    async def main() -> None:
-        done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            data = await reader.readexactly(1_000_000)
-            writer.write(data[::-1])
-            await writer.drain()
-            done.set_result(await reader.read())
-            writer.close()
-
-        async with serving(server_context(SERVER), serve) as port, asyncio.timeout(20):
-            receiver = Receiver()
-            stream = TlsStream(receiver, client_context(CA), "127.0.0.1", HandshakeTurns())
-            await TcpDialer().dial("127.0.0.1", port, lambda: stream)
-            await stream.handshake()
-            payload = bytes(range(250)) * 4000
-            stream.write(payload)
-            while len(receiver.data) < len(payload):
-                await asyncio.sleep(0.01)
-            assert receiver.data == payload[::-1]
-            assert stream.get_extra_info("socket").fileno() > 0
-            stream.close()
-            assert await done == b""
-
-    run_on(kind, main())
-
-
-@KINDS
 def test_the_socket_is_that_of_the_dialed_stream(kind: str) -> None:
     """A forked child disowns it, and `stop` after the loop's end closes it."""
 

@@ -13,7 +13,7 @@ from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from aioproducer.sasl.steps import Exchange
+    pass
 
 
 def told(**fields: Any) -> Any:
@@ -92,29 +92,6 @@ def test_plain_cannot_send_nul(user: str, password: str) -> None:
     with pytest.raises(CredentialsRefused, match="NUL") as caught:
         authenticate(plain(user, password))
     assert "canary" not in str(caught.value)
-
-
-class Challenged:
-    """A mechanism in which a broker may answer an error as JSON, and the client acknowledges it (RFC 7628)."""
-
-    name = "OAUTHBEARER"
-    user = "alice"
-
-    def exchange(self) -> Exchange:
-        challenge = yield (b"canary-token")
-        if challenge:
-            yield (b"\x01")
-            raise BrokerNotTrusted("an error was acknowledged", "sasl", self.name)
-
-
-@pytest.mark.parametrize(
-    ("last", "error", "words"),
-    [(told(error_code=58, error_message="expired"), CredentialsRefused, "expired"), (told(), BrokerNotTrusted, "acknowledged")],
-)
-def test_an_error_as_a_challenge_is_never_a_success(last: Any, error: type[Exception], words: str) -> None:
-    """Row 115: the text of error 58, which follows; an answer without an error is no success either."""
-    with pytest.raises(error, match=words):
-        authenticate(Challenged(), b'{"status":"invalid_token"}', last)
 
 
 def test_the_steps_show_no_password() -> None:

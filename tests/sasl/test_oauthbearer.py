@@ -46,14 +46,6 @@ def test_extensions_follow_the_token() -> None:
     assert sent == b"n,,\x01auth=Bearer canary-token\x01a=1\x01b=of the token\x01\x01"
 
 
-def test_an_empty_answer_is_success() -> None:
-    exchange = OAuthBearer().exchange()
-    exchange.send(None)
-    exchange.send(token())
-    with pytest.raises(StopIteration):
-        exchange.send(b"")
-
-
 @pytest.mark.parametrize(
     ("given", "text"),
     [
