@@ -26,75 +26,17 @@ from aioproducer.wire.frame import FrameReader, correlation_of, decode_response,
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
     from aioproducer.interfaces import Buffer, Stream
-    from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
     from aioproducer.net.observer import Traffic
     from aioproducer.sasl.handshake import Session
 
-__all__ = ["Answer", "Connection", "RequestTimer"]
+__all__ = ["Answer", "Connection"]
 
 
 # The requests that are sent meanwhile.
 _AUTHENTICATION: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
-
-
-class RequestTimer:
-    """Watches the deadlines of the requests in flight with one timer, which stays armed when the request it was armed for is answered.
-
-    Args:
-        on_timeout: called with a request that passed its deadline. The timer is not armed again by then.
-
-    Attributes:
-        armed_for: the deadline that the timer is armed for. `arm` is called for a request with an earlier one.
-    """
-
-    __slots__ = ("_loop", "_on_timeout", "_requests", "_timer", "armed_for")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, requests: InFlightRequests, on_timeout: Callable[[InFlightRequest], None]) -> None:
-        self._loop = loop
-        self._requests = requests
-        self._on_timeout = on_timeout
-        self._timer: asyncio.Handle | None = None
-        self.armed_for: float = math.inf
-
-    def cancel(self) -> None:
-        """Cancel the timer, because the connection is lost."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def arm(self, deadline: float) -> None:
-        """Arm the timer for `deadline`, which is earlier than the one that it is armed for."""
-        self.cancel()
-        self.armed_for = deadline
-        self._timer = self._loop.call_at(deadline, self._on_timer)
-
-    def _on_timer(self) -> None:
-        # No other timer is armed until `_judge` has run.
-        self.armed_for = -math.inf
-        self._timer = self._loop.call_soon(self._on_next_iteration, self._loop.time())
-
-    def _on_next_iteration(self, now: float) -> None:
-        self._timer = self._loop.call_soon(self._judge, now)
-
-    def _judge(self, now: float) -> None:
-        """Report a request that passed its deadline by `now`, the time at which the timer fired.
-
-        `_judge` runs two event-loop iterations after the timer. A callback that blocks the loop past a deadline delays the answer too, and
-        in these iterations the loop reads the socket.
-        """
-        self._timer = None
-        self.armed_for = math.inf
-        if not self._requests:
-            return
-        first = self._requests.first_to_expire
-        if first.deadline > now:
-            self.arm(first.deadline)
-        else:
-            self._on_timeout(first)
 
 
 # Kafka reserves the last eight correlation ids for SASL (NET-12).
@@ -192,7 +134,9 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.frames: FrameReader = FrameReader()
         self.in_flight_requests: InFlightRequests = InFlightRequests(max_in_flight)
-        self._request_timer = RequestTimer(self._loop, self.in_flight_requests, self._on_timeout)
+        # One timer for the deadlines of all requests. It stays armed when the request that it was armed for is answered.
+        self._timer: asyncio.Handle | None = None
+        self._armed_for = math.inf
         self._unanswered: deque[Callable[[Answer | TransportError | None], None]] = deque()
         self._correlation_id = 0
         self._max_idle = max_idle
@@ -245,7 +189,9 @@ class Connection:
         self.is_lost = True
         self._gone.set()
         self.cause = cause
-        self._request_timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
@@ -340,8 +286,8 @@ class Connection:
             self._put(key, version, body)
             deadline = self.used_at + timeout
             self.in_flight_requests.requests.append(_new_tuple(InFlightRequest, (self._correlation_id, key, version, deadline, on_answer)))
-            if deadline < self._request_timer.armed_for:
-                self._request_timer.arm(deadline)
+            if deadline < self._armed_for:
+                self._arm(deadline)
         except BaseException as error:
             # A signal handler's. The request may be written in part.
             _end_by_stream(self, self._loop, "writelines", error)
@@ -497,8 +443,38 @@ class Connection:
         except Exception as error:
             self._loop.call_exception_handler({"message": f"A bug: an answer of {self.where} could not be taken in", "exception": error})
 
-    def _on_timeout(self, request: InFlightRequest) -> None:
-        self.abort(RequestTimedOut(f"{self.where} did not answer {NAMES[request.key]} in time; the connection was closed"))
+    # Deadlines
+
+    def _arm(self, deadline: float) -> None:
+        """Arm the timer for `deadline`, which is earlier than the one that it is armed for."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_for = deadline
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Judge the requests two event-loop iterations later.
+
+        A callback that blocks the loop past a deadline delays the answer too, and in these iterations the loop reads the socket.
+        """
+        # No other timer is armed until `_judge` has run.
+        self._armed_for = -math.inf
+        self._timer = self._loop.call_soon(self._on_next_iteration, self._loop.time())
+
+    def _on_next_iteration(self, now: float) -> None:
+        self._timer = self._loop.call_soon(self._judge, now)
+
+    def _judge(self, now: float) -> None:
+        """End the connection if a request passed its deadline by `now`, the time at which the timer fired."""
+        self._timer = None
+        self._armed_for = math.inf
+        if not self.in_flight_requests:
+            return
+        first = self.in_flight_requests.first_to_expire
+        if first.deadline > now:
+            self._arm(first.deadline)
+        else:
+            self.abort(RequestTimedOut(f"{self.where} did not answer {NAMES[first.key]} in time; the connection was closed"))
 
     def _on_idle(self) -> None:
         self._idle_timer = None
