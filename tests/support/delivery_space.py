@@ -1,6 +1,6 @@
-"""Explores all states of a few batches of one partition; `--faults` sets how much goes wrong.
+"""Explores all states of a few batches of one partition. `explore(World((2, 1, 1), 4))`, with four faults, goes further than the test.
 
-`python tests/core/delivery_space.py --faults 4` goes further than the test. The partition queues, the sequence numbers and the verdicts are
+The partition queues, the sequence numbers and the verdicts are
 the real ones. This file simulates connections, time and brokers. The exploration applies each event that is possible in a state,
 as long as the faults are not used up. It does not visit a state twice. After each event it checks these promises:
 
@@ -12,7 +12,6 @@ as long as the faults are not used up. It does not visit a state twice. After ea
 
 from __future__ import annotations
 
-import argparse
 import pickle
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -494,12 +493,3 @@ def explore(start: World) -> Explored:
                 todo.append((len(space.came) - 1, pickle.dumps(after, -1)))
     space.check_ends()
     return Explored(len(space.came), space.ways, len(space.rests))
-
-
-if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--faults", type=int, default=3)
-    options.add_argument("--sizes", type=int, nargs="+", default=[2, 1, 1])
-    options.add_argument("--epoch", type=int, default=0)
-    given = options.parse_args()
-    print(explore(World(tuple(given.sizes), given.faults, given.epoch)))
