@@ -639,7 +639,7 @@ async def test_a_silent_peer_ends_with_the_time_of_the_attempt() -> None:
 
 @jumping
 async def test_a_node_that_is_closed_in_a_handshake_leaves_no_stream() -> None:
-    for way in ("close", "abort", "leave"):
+    for way in ("close", "now", "leave"):
         network, silent = MemoryNetwork(), Receiver()
         network.listen("host", 9092, lambda silent=silent: silent)
         async with running(network, security=security(ssl_context=client_context(CA))) as node:
@@ -650,7 +650,7 @@ async def test_a_node_that_is_closed_in_a_handshake_leaves_no_stream() -> None:
                 assert len(node.control.leave()) == 1
                 node.control._task.cancel()
             else:
-                getattr(node, way)()
+                node.close(now=way == "now")
             await settle()
             assert isinstance(silent.loss, ConnectionResetError)
             assert node.control._setup.streams == []
