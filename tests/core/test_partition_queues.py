@@ -238,6 +238,45 @@ def test_batches_in_flight_are_on_one_connection() -> None:
     assert sent(rules, 1, "new") == [third]
 
 
+def test_a_batch_backs_off() -> None:
+    """Its partition waits with it, and no other."""
+    rules, (queue, other) = partition_queues(1, 1)
+    batch = put(rules, queue, 1)
+    sent(rules, 1)
+    answered(rules, batch, retry_at=50.0)
+    put(rules, queue, 2)
+    rules.close(queue)
+    assert rules.deadlines.next() == 50.0
+    free = put(rules, other)
+    assert sent(rules, 1) == [free]
+    rules.wake(49.0)
+    assert sent(rules, 1) == []
+    rules.wake(50.0)
+    assert sent(rules, 1) == [batch]
+
+
+@pytest.mark.parametrize("when", ["while it waits", "while it is in flight"])
+def test_an_election_ends_the_pause(when: str) -> None:
+    """LDR-02: the one that it was sent to last is not the one that it is sent to next; in the later attempts the pause holds."""
+    rules, (queue,) = partition_queues(1)
+    install(rules, topic(1, epoch=4))
+    batch = put(rules, queue)
+    sent(rules, 1)
+    if when == "while it waits":
+        answered(rules, batch, retry_at=50.0)
+        assert not rules.ready.get(1)
+        install(rules, topic(2, epoch=5))
+    else:
+        install(rules, topic(2, epoch=5))
+        answered(rules, batch, retry_at=50.0)
+    assert sent(rules, 2) == [batch]
+    answered(rules, batch, retry_at=60.0)
+    install(rules, topic(2, epoch=5))
+    assert not rules.ready.get(2)
+    rules.wake(60.0)
+    assert sent(rules, 2) == [batch]
+
+
 def test_closing_tells() -> None:
     """Once for each batch, when its size is known."""
     told: list[ProducerBatch] = []
