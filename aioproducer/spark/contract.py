@@ -5,7 +5,6 @@ A Python process that Spark starts for a step of a micro-batch imports this modu
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -72,6 +71,9 @@ def _near(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that a name resembles most; None: there is none."""
+    # Each process that Spark starts imports this module, and only one that finds a mistake needs it.
+    import difflib
+
     by_lower = {one.lower(): one for one in known}
     found = difflib.get_close_matches(name.lower(), by_lower, 1, 0.6)
     return by_lower[found[0]] if found else None

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from aiokafka.abc import AbstractTokenProvider
 
 from aioproducer.testing import unsecured_token
-from tests.support.kafka_security import LISTENERS, KafkaSecurity
+from tests.support.kafka_security import LISTENERS, KafkaSecurity, SecuredServerThread
 
 if TYPE_CHECKING:
-    from tests.support.kafka_security import DelegationToken, Listener, SecuredServerThread
+    from aioproducer.testing.kafka_server import ServerThread
+    from tests.support.kafka_security import DelegationToken, Listener
 
 __all__ = [
     "JAVA_WAYS",
@@ -102,8 +103,10 @@ class Way:
             options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": self.user, "sasl_plain_password": self.password}
         return options
 
-    def confluent(self, server: SecuredServerThread) -> dict[str, Any]:
-        options: dict[str, Any] = {"bootstrap.servers": server.address(self.listener), "security.protocol": self.protocol}
+    def confluent(self, server: SecuredServerThread | ServerThread) -> dict[str, Any]:
+        # a server without security has one listener
+        address = server.address(self.listener) if isinstance(server, SecuredServerThread) else server.bootstrap_servers
+        options: dict[str, Any] = {"bootstrap.servers": address, "security.protocol": self.protocol}
         if self.protocol.endswith("SSL"):
             options["ssl.ca.location"] = str(server.certificates.ca)
         if self.listener == "MTLS":
@@ -213,7 +216,7 @@ async def values_of(consumer: Any, topic: str, count: int) -> list[bytes]:
     return seen
 
 
-def read_by_confluent(server: SecuredServerThread, way: Way, topic: str, count: int) -> list[bytes]:
+def read_by_confluent(server: SecuredServerThread | ServerThread, way: Way, topic: str, count: int) -> list[bytes]:
     """Return the first `count` committed values of partition 0."""
     from confluent_kafka import Consumer, TopicPartition
 
