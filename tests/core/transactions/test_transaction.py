@@ -538,6 +538,49 @@ def test_a_plain_end_of_version_1_keeps_the_epoch() -> None:
     assert (one.state, one.identity, one.due()) == (State.READY, FIRST, None)
 
 
+def test_a_commit_that_may_have_arrived_is_not_aborted() -> None:
+    """Row 68: only the same commit is sent again."""
+    one = committing(1)
+    request = due(one, Rpc.COMMIT)
+    one.sent(request)
+    one.lost(request)
+    with pytest.raises(TransactionMisuse, match="cannot be taken back"):
+        one.abort()
+    assert one.state is State.COMMITTING
+    one.coordinators[HOME] = 2
+    one.done(due(one, Rpc.COMMIT))
+    assert one.operation.error is None
+
+
+def test_an_upgrade() -> None:
+    """TV2-01, TV2-04: seen at the end, which is version 1's; then one epoch, and version 2."""
+    one = written(1)
+    one.level.level = 2  # type: ignore[attr-defined]
+    assert one.version == 1
+    assert one.add(TopicPartition("orders", 1))
+    one.done(due(one, Rpc.ADD_PARTITIONS))
+    one.commit()
+    one.flushed()
+    one.done(due(one, Rpc.COMMIT))
+    assert one.version == 2
+    due(one, Rpc.INIT)
+    one.granted(ProducerIdAndEpoch(7, 1), 5)
+    one.begin(1.0)
+    assert not one.add(ORDERS)
+
+
+def test_a_downgrade() -> None:
+    """TV2-04: simply the other protocol from then on."""
+    one = written(2)
+    one.level.level = 1  # type: ignore[attr-defined]
+    one.commit()
+    one.flushed()
+    one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(7, 1))
+    assert (one.version, one.state) == (1, State.READY)
+    one.begin(1.0)
+    assert one.add(ORDERS)
+
+
 def test_nobody_to_ask_for_the_version() -> None:
     """No connection stands at the end: it stays what it was."""
     for version in (1, 2):
