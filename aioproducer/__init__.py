@@ -21,7 +21,7 @@ if _typing.TYPE_CHECKING:
         build_info as build_info,
     )
     from aioproducer.config import ProducerConfig as ProducerConfig
-    from aioproducer.config.producer_options import ProducerOptions as ProducerOptions
+    from aioproducer.config.producer_config import ProducerOptions as ProducerOptions
     from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker as FailureRateCircuitBreaker
     from aioproducer.engine.append.thread_bridge import (
         FromThread as FromThread,
@@ -262,8 +262,10 @@ else:
             "BuildInfo",
             "build_info",
         ),
-        "config": ("ProducerConfig",),
-        "config.producer_options": ("ProducerOptions",),
+        "config.producer_config": (
+            "ProducerConfig",
+            "ProducerOptions",
+        ),
         "core.circuit_breaker": ("FailureRateCircuitBreaker",),
         "engine.append.thread_bridge": (
             "FromThread",

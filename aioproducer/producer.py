@@ -13,8 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
 from aioproducer.build import VERSION
-from aioproducer.config.producer_config import DEFAULT_PREFIX, ProducerConfig, with_client_id
-from aioproducer.config.producer_options import AllProducerArguments, ProducerArguments, SerializerOf
+from aioproducer.config.producer_config import (
+    DEFAULT_PREFIX,
+    AllProducerArguments,
+    ProducerArguments,
+    ProducerConfig,
+    SerializerOf,
+    with_client_id,
+)
 from aioproducer.core.record_validation import check_topic
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread

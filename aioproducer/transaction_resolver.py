@@ -9,8 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from aioproducer.build import VERSION
-from aioproducer.config.producer_config import ProducerConfig, with_client_id
-from aioproducer.config.producer_options import ProducerOptions
+from aioproducer.config.producer_config import ProducerConfig, ProducerOptions, with_client_id
 from aioproducer.engine.context import random_number
 from aioproducer.engine.resolver_runtime import ResolverRuntime
 from aioproducer.engine.transactions.coordinator_calls import (

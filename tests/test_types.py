@@ -38,8 +38,7 @@ from aioproducer import (
     TransactionTimeout,
     UsageError,
 )
-from aioproducer.config.producer_config import OPTIONS
-from aioproducer.config.producer_options import ProducerArguments, ProducerOptions
+from aioproducer.config.producer_config import OPTIONS, ProducerArguments, ProducerOptions
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:

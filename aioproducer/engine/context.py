@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config import ProducerConfig
-    from aioproducer.core.produce_attempt import Backoff
+    from aioproducer.core.retries import Backoff
     from aioproducer.engine.observability.metrics_recorder import Instruments
     from aioproducer.engine.tasks.supervisor import GuardedLoop, Supervisor
 

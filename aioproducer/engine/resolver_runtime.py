@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.observability.diagnostics import waiting_notice

@@ -11,8 +11,8 @@ from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, TopicExpiry
 from aioproducer.core.partition_queues import PartitionQueues
-from aioproducer.core.produce_attempt import Backoff
 from aioproducer.core.record_validation import RecordValidation
+from aioproducer.core.retries import Backoff
 from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.engine import chosen_build
 from aioproducer.engine.append.admission import Admission

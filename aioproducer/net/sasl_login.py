@@ -12,16 +12,16 @@ from aioproducer.config.secret import Secret
 from aioproducer.errors import ConfigError, ConnectionLost, CredentialsRefused
 from aioproducer.net.threads import SlowCalls
 from aioproducer.sasl.handshake import Session, handshake
+from aioproducer.sasl.mechanism import AskBroker, SlowStep, TokenStep
 from aioproducer.sasl.plain import Plain
 from aioproducer.sasl.scram import SCRAM_HASHES, Scram
-from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.net.connection import Connection
     from aioproducer.net.tokens import TokenKeeper
-    from aioproducer.sasl.steps import Mechanism
+    from aioproducer.sasl.mechanism import Mechanism
     from aioproducer.sasl.tokens import Token
 
 __all__ = ["SaslLogin"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.net.broker_connection import LoginBackoff
 from aioproducer.net.kerberos import Kerberos
 from aioproducer.net.msk import MskTokens

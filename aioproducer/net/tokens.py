@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproducer.config.security_options import SecurityOptions
-    from aioproducer.core.produce_attempt import Backoff
+    from aioproducer.core.retries import Backoff
     from aioproducer.net.observer import Observer
     from aioproducer.sasl.tokens import RefreshPolicy, TokenSource
 

@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aioproducer.errors import BrokerNotTrusted, printable
-from aioproducer.sasl.steps import SecretBytes, SlowStep
+from aioproducer.sasl.mechanism import SecretBytes, SlowStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.sasl.steps import Exchange
+    from aioproducer.sasl.mechanism import Exchange
 
 __all__ = ["Context", "Gssapi"]
 

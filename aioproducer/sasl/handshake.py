@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.errors import AuthenticationFailed, CredentialsRefused, ProtocolError, broker_error, printable
-from aioproducer.sasl.steps import AskBroker, SlowStep, TokenStep
+from aioproducer.sasl.mechanism import AskBroker, SlowStep, TokenStep
 from aioproducer.wire.api import ApiKey, negotiate
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from aioproducer.sasl.steps import Exchange, Mechanism, Steps
+    from aioproducer.sasl.mechanism import Exchange, Mechanism, Steps
 
 __all__ = ["MAX_SESSION", "Session", "handshake"]
 

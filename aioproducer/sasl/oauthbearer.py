@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config.security_options import extension_fault
 from aioproducer.errors import CredentialsRefused, TokenUnavailable, printable
-from aioproducer.sasl.steps import TokenStep
+from aioproducer.sasl.mechanism import TokenStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aioproducer.sasl.steps import Exchange
+    from aioproducer.sasl.mechanism import Exchange
     from aioproducer.sasl.tokens import Token
 
 __all__ = ["NAME", "OAuthBearer", "first_message"]

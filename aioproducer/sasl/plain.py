@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, printable
-from aioproducer.sasl.steps import SecretBytes, read_secret
+from aioproducer.sasl.mechanism import SecretBytes, read_secret
 
 if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
-    from aioproducer.sasl.steps import Exchange
+    from aioproducer.sasl.mechanism import Exchange
 
 __all__ = ["Plain"]
 

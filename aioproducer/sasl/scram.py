@@ -18,13 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused, printable
-from aioproducer.sasl.steps import SecretBytes, SlowStep, read_secret
+from aioproducer.sasl.mechanism import SecretBytes, SlowStep, read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from aioproducer.config.secret import Secret
-    from aioproducer.sasl.steps import Exchange
+    from aioproducer.sasl.mechanism import Exchange
 
 __all__ = ["MAX_ITERATIONS", "MIN_ITERATIONS", "SCRAM_HASHES", "KeyCache", "Scram", "ScramKeys"]
 

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.produce_attempt`."""
+"""Tests of `aioproducer.core.retries`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 
 KAFKAS = Backoff(0.1, 1.0)
 MIDDLE = 0.5  # the chance that neither lengthens nor shortens

@@ -14,8 +14,8 @@ from aioproducer.core import topic_routing as module
 from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues, ReadyPartitions
-from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.core.producer_batch import ProducerBatch, State
+from aioproducer.core.retries import ProduceAttempts
 from aioproducer.core.sequence_numbers import Idempotence
 from aioproducer.core.topic_routing import TopicRouting, murmur2
 from aioproducer.core.topic_updates import install

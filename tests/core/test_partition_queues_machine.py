@@ -14,8 +14,8 @@ from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.drain_policy import DrainPolicy, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
 from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues
-from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.core.producer_batch import NEXT, Event, State
+from aioproducer.core.retries import ProduceAttempts
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import more, partition_queues, put, sent, split, topic
 
-from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, over
 from aioproducer.core.produce_errors import Action
+from aioproducer.core.retries import AGAIN, ProduceAttempts, over
 from aioproducer.core.sequence_numbers import LAST_EPOCH, WINDOW, ProducerIdAndEpoch, SequenceNumbers
 from aioproducer.core.topic_updates import forget, install, leave_cluster
 from aioproducer.errors import ConnectionLost, broker_error

@@ -12,7 +12,7 @@ from jumping import jumping, settle, until
 from nodes import Tasks, now, refuse, running, with_fake
 from scripted import Asked, ScriptedDialer, ScriptedStream, api_versions
 
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.errors import ConnectionLost
 from aioproducer.net.cluster import Standing
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey

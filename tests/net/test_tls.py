@@ -31,7 +31,7 @@ from tls_peers import (
 )
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.errors import CertificateNotTrusted, ConnectionLost
 from aioproducer.net.dialer import TcpDialer, close_socket, disown
 from aioproducer.net.settings import Security

@@ -10,7 +10,7 @@ import pytest
 from jumping import jumping, now, settle
 
 from aioproducer.config.secret import Secret
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.errors import ConfigError, TokenUnavailable
 from aioproducer.net.observer import Observer
 from aioproducer.net.tokens import KeeperSettings, TokenKeeper

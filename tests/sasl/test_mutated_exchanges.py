@@ -17,14 +17,14 @@ from wire_samples import mutated
 from aioproducer.errors import AuthenticationFailed, ProtocolError
 from aioproducer.sasl import scram as module
 from aioproducer.sasl.handshake import handshake
-from aioproducer.sasl.steps import SlowStep
+from aioproducer.sasl.mechanism import SlowStep
 from aioproducer.wire.api import NAMES, ApiKey
 from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:
     import pytest
 
-    from aioproducer.sasl.steps import AskBroker, Mechanism
+    from aioproducer.sasl.mechanism import AskBroker, Mechanism
 
 COUNT = int(os.environ.get("AIOPRODUCER_MUTATED_EXCHANGES", "5000"))
 

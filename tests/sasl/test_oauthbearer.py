@@ -10,8 +10,8 @@ import pytest
 from aioproducer.config.secret import Secret
 from aioproducer.errors import CredentialsRefused, TokenUnavailable
 from aioproducer.sasl.handshake import handshake
+from aioproducer.sasl.mechanism import AskBroker, TokenStep
 from aioproducer.sasl.oauthbearer import OAuthBearer
-from aioproducer.sasl.steps import AskBroker, TokenStep
 from aioproducer.sasl.tokens import Token
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message

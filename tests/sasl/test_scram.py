@@ -14,8 +14,8 @@ from sasl_peers import ScramServer
 from aioproducer.config.secret import Secret
 from aioproducer.errors import BrokerNotTrusted, CredentialsRefused
 from aioproducer.sasl import scram as module
+from aioproducer.sasl.mechanism import SecretBytes
 from aioproducer.sasl.scram import KeyCache, Scram
-from aioproducer.sasl.steps import SecretBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

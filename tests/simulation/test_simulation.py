@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproducer.core import produce_attempt, topic_routing
+from aioproducer.core import retries, topic_routing
 from aioproducer.core.produce_errors import Action, Verdict
 from aioproducer.core.topic_routing import pick
 from aioproducer.errors import KafkaError, TransportError
@@ -189,12 +189,12 @@ def test_the_example_of_the_page_runs() -> None:
 @pytest.fixture
 def a_lost_reply_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug: a batch without an answer counts as acknowledged."""
-    judge = produce_attempt.judge
+    judge = retries.judge
 
     def wrong(error: KafkaError | None, **facts: Any) -> Verdict:
         return Verdict(Action.COMPLETE) if isinstance(error, TransportError) else judge(error, **facts)
 
-    monkeypatch.setattr(produce_attempt, "judge", wrong)
+    monkeypatch.setattr(retries, "judge", wrong)
 
 
 @pytest.mark.usefixtures("a_lost_reply_completes")

@@ -8,8 +8,8 @@ from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID, PartitionView, TopicView
 from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
-from aioproducer.core.produce_attempt import ProduceAttempts
 from aioproducer.core.producer_batch import NEXT, Event
+from aioproducer.core.retries import ProduceAttempts
 from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:

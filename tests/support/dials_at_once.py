@@ -17,7 +17,7 @@ import time
 from nodes import running
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.net.dialer import TcpDialer
 from aioproducer.net.settings import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from aioproducer.config.secret import Secret
 from aioproducer.sasl.handshake import handshake
+from aioproducer.sasl.mechanism import SlowStep
 from aioproducer.sasl.plain import Plain
 from aioproducer.sasl.scram import Scram
-from aioproducer.sasl.steps import SlowStep
 from aioproducer.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from aioproducer.sasl.steps import Mechanism
+    from aioproducer.sasl.mechanism import Mechanism
 
 __all__ = ["VERSIONS", "authenticate", "plain", "say", "scram"]
 

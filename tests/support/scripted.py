@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.net.dialer import Verbatim
 from aioproducer.net.settings import NetSettings
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey

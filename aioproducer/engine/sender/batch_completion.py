@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.batch_splitting import in_halves, without
-from aioproducer.core.produce_attempt import AGAIN, ProduceAttempts, failures, over
 from aioproducer.core.produce_errors import TOO_LARGE, Action, append_time, fate
 from aioproducer.core.producer_batch import State
+from aioproducer.core.retries import AGAIN, ProduceAttempts, failures, over
 from aioproducer.engine.chosen_build import uncollected
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import story, waits_for

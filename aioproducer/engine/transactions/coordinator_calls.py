@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.core.transactions.transaction import Coordinator, Request
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.engine.transactions import requests

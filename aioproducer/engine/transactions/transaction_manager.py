@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.core.transactions.transaction import State
 from aioproducer.core.transactions.transaction_errors import Course, Rpc
 from aioproducer.engine.transactions import requests

@@ -10,9 +10,9 @@ from batches import topic
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.partition_queues import PartitionQueues
-from aioproducer.core.produce_attempt import Backoff
 from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.core.record_validation import RecordValidation
+from aioproducer.core.retries import Backoff
 from aioproducer.core.topic_updates import install
 from aioproducer.engine import chosen_build
 from aioproducer.engine.append.appender import Appender

@@ -18,7 +18,7 @@ from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 from aioproducer.config import ProducerConfig
 from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
-from aioproducer.core.produce_attempt import Backoff
+from aioproducer.core.retries import Backoff
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.errors import BootstrapFailed

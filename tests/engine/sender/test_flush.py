@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batches import partition_queues, put, sent, split
 
-from aioproducer.core.produce_attempt import ProduceAttempts
+from aioproducer.core.retries import ProduceAttempts
 from aioproducer.engine.sender.flush import Flush
 
 

@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.produce_attempt`: an attempt is judged within its batch's time and retries."""
+"""Tests of `aioproducer.core.retries`: an attempt is judged within its batch's time and retries."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from batches import partition_queues, put, sent
 
-from aioproducer.core.produce_attempt import ProduceAttempts, failures, over
 from aioproducer.core.produce_errors import Action
 from aioproducer.core.producer_batch import State
+from aioproducer.core.retries import ProduceAttempts, failures, over
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.errors import ConnectionLost, broker_error
 

@@ -1,4 +1,4 @@
-"""The steps of an authentication, which generators of this package yield and their caller takes.
+"""A SASL mechanism: the steps of an authentication, which its generator yields and the caller takes.
 
 The caller sends the result of each step back. So the rules need no loop and no thread, and tests play the broker by hand.
 """
