@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_type_hints
 
 from aioproducer.config.option_kinds import (
     ACKS,
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from aioproducer.config.option_kinds import Option
 
 __all__ = [
-    "AllProducerArguments",
-    "ClientIdNumber",
     "DEFAULT_PREFIX",
     "OPTIONS",
+    "AllProducerArguments",
+    "ClientIdNumber",
     "OptionsWithoutSerializers",
     "ProducerArguments",
     "ProducerConfig",
@@ -607,12 +607,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
 _DEFAULTS: Final[Mapping[str, Any]] = {name: one.default for name, one in _FIELDS.items()}
 ProducerConfig._chosen = frozenset(OPTIONS)
 # `inspect.signature` and `help` show each option with its default, and with the type that may be given.
+_TYPES: Final = get_type_hints(ProducerOptions)
 ProducerConfig.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    + [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=ProducerOptions.__annotations__[name])
-        for name in OPTIONS
-    ]
+    + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=_TYPES[name]) for name in OPTIONS]
 )
 
 
