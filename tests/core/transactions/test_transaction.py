@@ -310,6 +310,18 @@ def test_a_call_in_a_state(state: State, event: Event) -> None:
         assert str(state) in str(raised.value) or raised.value.__class__ is type(one.error)
 
 
+@pytest.mark.parametrize("state", [state for state in State if state is not State.IN_TRANSACTION])
+def test_records_and_offsets_outside_a_transaction(state: State) -> None:
+    """Both say which call is missing."""
+    one = begun()
+    one.state = state
+    one.error = TransactionFatal("why")
+    for call in (lambda: one.check("send()"), lambda: add_offsets(one)):
+        with pytest.raises((TransactionMisuse, TransactionFatal)):
+            call()
+    assert one.due() is None or one.state is State.INITIALIZING
+
+
 @pytest.mark.parametrize(
     ("state", "text"),
     [
