@@ -72,7 +72,7 @@ class PartitionQueues:
 
     Attributes:
         policy: as given.
-        routings: the topic routings by topic; `topic_updates.install` maintains them.
+        routings: the topic routings by topic; `topic_updates.installing` maintains them.
         incomplete: batches that have not ended.
         ready: partitions with a batch to drain.
         deadlines: of lingering and aging batches, and of partitions that back off.
@@ -140,8 +140,6 @@ class PartitionQueues:
         The new topic counts elections from the start.
         """
         queue.epoch = NO_EPOCH
-        # What is in flight names the old topic, and will be refused. The new log would accept a later batch before it.
-        queue.one_at_a_time |= queue.in_flight > 0
         if queue.numbers is not None:
             queue.numbers.restart()
             self.ready.check(queue)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from batches import FULL, answered, partition_queues, put, sent, split, topic
+from batches import FULL, answered, install, partition_queues, put, sent, split, topic
 
 from aioproducer.core import topic_routing as module
 from aioproducer.core.drain_policy import DrainPolicy, Linger
@@ -18,7 +18,6 @@ from aioproducer.core.producer_batch import ProducerBatch, State
 from aioproducer.core.retries import ProduceAttempts
 from aioproducer.core.sequence_numbers import Idempotence
 from aioproducer.core.topic_routing import TopicRouting, murmur2
-from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
     from aioproducer.core.metadata.cluster_metadata import TopicView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
-from batches import FULL, RECORD_SIZE, OpenBatch, answered, topic
+from batches import FULL, RECORD_SIZE, OpenBatch, answered, install, topic
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -16,7 +16,6 @@ from aioproducer.core.metadata.cluster_metadata import PartitionView, TopicView
 from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues
 from aioproducer.core.producer_batch import NEXT, Event, State
 from aioproducer.core.retries import ProduceAttempts
-from aioproducer.core.topic_updates import install
 
 if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch

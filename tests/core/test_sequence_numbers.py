@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from batches import more, partition_queues, put, sent, split, topic
+from batches import install, more, partition_queues, put, sent, split, topic, whole
 
 from aioproducer.core.produce_errors import Action
 from aioproducer.core.retries import AGAIN, ProduceAttempts, over
 from aioproducer.core.sequence_numbers import LAST_EPOCH, WINDOW, ProducerIdAndEpoch, SequenceNumbers
-from aioproducer.core.topic_updates import forget, install, leave_cluster
+from aioproducer.core.topic_updates import forgetting, leave_cluster
 from aioproducer.errors import ConnectionLost, broker_error
 
 if TYPE_CHECKING:
@@ -453,8 +453,12 @@ def test_a_new_log_in_the_last_epoch() -> None:
 # Rule 6: forgotten topics
 
 
+def forget(rules: PartitionQueues, name: str) -> bool:
+    return whole(forgetting(rules, rules.routings[name], lambda _: False, lambda _: None))
+
+
 def forgotten(rules: PartitionQueues) -> bool:
-    return forget(rules, rules.routings["t"])
+    return forget(rules, "t")
 
 
 def again(rules: PartitionQueues) -> PartitionQueue:
@@ -492,7 +496,7 @@ def test_one_epoch_serves_all_that_were_forgotten() -> None:
     assert forgotten(rules)
     first = again(rules)
     assert numbers(*goes(rules, other), *goes(rules, first)) == [(0, 1), (1, 0)]
-    assert forget(rules, rules.routings["u"])
+    assert forget(rules, "u")
     assert numbers(*goes(rules, install(rules, topic(1, name="u")).queues[0])) == [(1, 0)]
     assert forgotten(rules)
     assert numbers(*goes(rules, again(rules))) == [(2, 0)]

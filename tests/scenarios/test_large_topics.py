@@ -1,4 +1,4 @@
-"""Topics so large that the producer decodes their metadata in steps: sends in the meantime (row 50).
+"""Topics so large that the producer takes over their metadata in steps: sends in the meantime (row 50).
 
 Each step has an iteration of the loop of its own.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.chosen_build import Delivery
 
-MANY = 800
+MANY = 600
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +34,14 @@ async def taken(producer: Producer[Any, Any]) -> AsyncIterator[int]:
     """Yield in each iteration of the loop until the producer has taken over the topic that it asks for."""
     parts = producer._engine.parts.updater  # type: ignore[union-attr]
     turn = 0
-    # Until the answer is there, and being decoded.
-    while "large" not in parts.schedule._asked or parts._asked:
+    while not parts._taking:
         turn += 1
         assert turn < 1000
         if parts.schedule._changed and not parts.schedule._asked:  # the topic is not new: there is a pause since the last answer
             await asyncio.sleep(parts._not_before - asyncio.get_running_loop().time())
         await asyncio.sleep(0)
-    turn, before = 0, parts.schedule._told.get("large")
-    while "large" in parts.schedule._asked and parts.schedule._told.get("large") == before:
+    turn = 0
+    while parts._taking:
         yield turn
         turn += 1
         await asyncio.sleep(0)
@@ -164,7 +163,7 @@ async def test_a_leader_that_moves_meanwhile_is_followed() -> None:
             await senders.assert_in_order(cluster)
 
 
-@pytest.mark.parametrize("when", [1, 40, 700])
+@pytest.mark.parametrize("when", [1, 4, 9])
 @jumping
 async def test_it_stops_meanwhile(when: int) -> None:
     """The stop leaves nothing behind, and no send waits for ever."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.drain_policy import DrainPolicy, Linger
@@ -10,14 +10,35 @@ from aioproducer.core.metadata.cluster_metadata import NO_ID, PartitionView, Top
 from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
 from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.core.retries import ProduceAttempts
-from aioproducer.core.topic_updates import install
+from aioproducer.core.topic_updates import installing, retiring
 
 if TYPE_CHECKING:
-    from aioproducer.core.producer_batch import ProducerBatch
+    from collections.abc import Generator
 
-__all__ = ["FULL", "OpenBatch", "answered", "more", "partition_queues", "put", "sent", "split", "topic"]
+    from aioproducer.core.producer_batch import ProducerBatch
+    from aioproducer.core.topic_routing import TopicRouting
+
+__all__ = ["FULL", "OpenBatch", "answered", "install", "more", "partition_queues", "put", "sent", "split", "topic", "whole"]
 
 RECORD_SIZE = 10
+T = TypeVar("T")
+
+
+def whole(steps: Generator[None, None, T]) -> T:
+    """Run all steps at once and return their value."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
+def install(partition_queues: PartitionQueues, view: TopicView) -> TopicRouting:
+    """Apply the metadata of a topic in one step."""
+    routing = whole(installing(partition_queues, view))
+    whole(retiring(partition_queues, view))
+    return routing
 
 
 class Full:

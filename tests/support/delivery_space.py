@@ -16,7 +16,7 @@ import pickle
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from batches import FULL, RECORD_SIZE, put, topic
+from batches import FULL, RECORD_SIZE, install, put, topic
 
 from aioproducer.core.batch_splitting import Piece
 from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
@@ -24,7 +24,6 @@ from aioproducer.core.produce_errors import Action, fate
 from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.core.retries import AGAIN, ProduceAttempts, over
 from aioproducer.core.sequence_numbers import LAST_EPOCH, ProducerIdAndEpoch
-from aioproducer.core.topic_updates import install
 from aioproducer.errors import BrokerError, ConnectionLost, Persisted, TransportError, broker_error
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 """Holds the metadata of the cluster, and applies answers to it.
 
 1. A partial answer changes only its topics. The brokers and the cluster id are those of the newest answer (MET-03). Topics are
-   applied one by one, so that other work can run between the topics of a large answer. The known state of a topic is an immutable
-   value.
+   applied one by one, each by a generator that yields where other work can run. The known state of a topic is an immutable value.
 2. An older leader epoch of the same topic id comes from a stale broker: the known leader stays (MET-07). A new topic id is a new
    topic. An answer without a topic id, or without a reliable epoch, comes from a broker that is older than these fields. If the known
    leader does not work, and `_OLDER_ANSWERS` answers in a row have an older epoch, the known one is wrong: the older one is applied.
@@ -20,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.errors import BrokerError, broker_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
-__all__ = ["NO_ID", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
+__all__ = ["NO_ID", "STRIDE", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
 
 _log = logging.getLogger(__name__)
 NO_ID: Final = bytes(16)
+# Partitions of a microsecond or two each between two `yield`s: a topic of 100,000 in one step would hold the event loop for 230 ms.
+STRIDE: Final = 128
 # Pairs of leader and epoch that share one object. Thousands of topics have few distinct pairs.
 _VIEWS: Final = 4096
 # Characters of a host: a name of the DNS, with its last dot.
@@ -64,11 +65,16 @@ class TopicView(NamedTuple):
     partitions: tuple[PartitionView, ...] = ()
     error: BrokerError | None = None
 
-    def may_settle(self) -> bool:
-        """Return whether another request may help: a leader is missing, or the error is retriable."""
+    def may_settle(self) -> Generator[None, None, bool]:
+        """Return, in steps, whether another request may help: a leader is missing, or the error is retriable."""
         if self.error is not None:
             return self.error.retriable
-        return any(partition.leader < 0 for partition in self.partitions)
+        for at in range(0, len(self.partitions), STRIDE):
+            if at:
+                yield
+            if any(partition.leader < 0 for partition in self.partitions[at : at + STRIDE]):
+                return True
+        return False
 
 
 class ClusterMetadata:
@@ -110,8 +116,9 @@ class ClusterMetadata:
         if not brokers:
             return False
         if not self.is_of(answer.cluster_id):
-            self.topics.clear()
-            self._older.clear()
+            # A topic of the old cluster that is being applied is dropped, too.
+            self.topics = {}
+            self._older = {}
         self.brokers = brokers
         self.cluster_id = answer.cluster_id or self.cluster_id
         return True
@@ -124,8 +131,10 @@ class ClusterMetadata:
         self.brokers = {**self.brokers, **found}
         return bool(found)
 
-    def take_topic(self, told: Any, *, has_epochs: bool = True, is_urged: bool = False) -> TopicView | None:
+    def taking(self, told: Any, *, has_epochs: bool = True, is_urged: bool = False) -> Generator[None, None, TopicView | None]:
         """Apply one topic of an answer. Returns the topic if it has changed.
+
+        The topic changes in the last step. Until then no other caller may apply the same topic.
 
         Args:
             told: the topic of a decoded answer, after `take_cluster`.
@@ -134,27 +143,30 @@ class ClusterMetadata:
         """
         if told.name is None:
             return None
-        known = self.topics.get(told.name)
+        topics = self.topics
+        known = topics.get(told.name)
         older: dict[int, PartitionView] = {}
-        topic = _topic(told, known, self.brokers, older, has_epochs=has_epochs)
+        topic = yield from _topic(told, known, self.brokers, older, has_epochs=has_epochs)
         if is_urged and (older or told.name in self._older):
-            topic = self._judge(topic, older)
+            topic = yield from self._judging(topic, older)
         if topic == known:
             return None
-        self.topics[told.name] = topic
+        topics[told.name] = topic
         return topic
 
-    def _judge(self, topic: TopicView, older: Mapping[int, PartitionView]) -> TopicView:
+    def _judging(self, topic: TopicView, older: Mapping[int, PartitionView]) -> Generator[None, None, TopicView]:
         """Count the older epochs of an answer. Returns the topic with those that enough answers in a row had."""
         before = self._older.pop(topic.name, {})
         counts: dict[int, int] = {}
         partitions = list(topic.partitions)
-        for index, view in older.items():
+        for number, (index, view) in enumerate(older.items(), 1):
             count = before.get(index, 0) + 1
             if count < _OLDER_ANSWERS:
                 counts[index] = count
             else:
                 partitions[index] = view
+            if not number % STRIDE:
+                yield
         if counts:
             self._older[topic.name] = counts
         if len(counts) == len(older):
@@ -217,7 +229,7 @@ def _is_usable(broker: Broker) -> bool:
 
 def _topic(
     told: Any, known: TopicView | None, brokers: Mapping[int, Broker], older: dict[int, PartitionView], *, has_epochs: bool
-) -> TopicView:
+) -> Generator[None, None, TopicView]:
     """Return one topic of an answer. Known values are kept where the answer is older; `older` gets what it has there."""
     if told.error_code and not told.partitions:
         error = broker_error(told.error_code)
@@ -227,7 +239,7 @@ def _topic(
     if known is None or known.error is not None or told.topic_id not in (known.topic_id, NO_ID):
         # A new topic, or a topic that was created again under that name.
         known = TopicView(told.name, told.topic_id)
-    partitions = _partitions(told, known.partitions, brokers, older, has_epochs=has_epochs)
+    partitions = yield from _partitions(told, known.partitions, brokers, older, has_epochs=has_epochs)
     # No partition has a valid index: treat the topic as one that has no leader for its first partition yet.
     if not partitions:
         return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
@@ -236,13 +248,13 @@ def _topic(
 
 def _partitions(
     told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker], older: dict[int, PartitionView], *, has_epochs: bool
-) -> tuple[PartitionView, ...]:
+) -> Generator[None, None, tuple[PartitionView, ...]]:
     """Return the partitions of a topic, numbered without gaps. A partition beyond a gap is not usable yet.
 
     Equal views are one object, also across topics. So a tuple of many views is compared and freed at once.
     """
     found, beyond = list(before), dict[int, PartitionView]()
-    for partition in told.partitions:
+    for number, partition in enumerate(told.partitions, 1):
         leader = partition.leader_id if partition.leader_id in brokers else -1
         view = _view(leader, partition.leader_epoch if has_epochs else -1)
         index = partition.partition_index
@@ -257,9 +269,13 @@ def _partitions(
             found.append(view)
         else:
             beyond[index] = view
+        if not number % STRIDE:
+            yield
     # Those beyond a gap, as far as no gap is left before them.
     while (next_one := beyond.pop(len(found), None)) is not None:
         found.append(next_one)
+        if not len(found) % STRIDE:
+            yield
     return tuple(found)
 
 

@@ -7,9 +7,9 @@
 3. The cluster chooses the broker. The task does not wait long for one broker while it can ask others. If no known broker can be reached,
    it starts over at the bootstrap addresses (KIP-899). It also does if none has answered for a while, or a broker asks for it (KIP-1102),
    or a known broker belongs to another cluster (KIP-1242). The bootstrap addresses alone decide on the cluster.
-4. A large answer is decoded in slices, and its topics are applied in slices, one in each event-loop iteration: the first answer of a start
-   with thousands of topics would block the event loop. The answers about new topics are applied one at a time, beside one answer about
-   other topics.
+4. A large answer is decoded and applied in slices, one in each event-loop iteration, even within one large topic. So it never blocks the
+   event loop. The answers about new topics are applied one at a time, beside one answer about other topics. A leader hint for a topic
+   that is being applied waits until that is done.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ import math
 from collections import deque
 from functools import partial
 from itertools import filterfalse
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from aioproducer.core.metadata.cluster_metadata import STRIDE
 from aioproducer.core.metadata.metadata_schedule import Question, shrink
-from aioproducer.core.topic_updates import forget
+from aioproducer.core.topic_updates import forgetting
 from aioproducer.errors import AuthenticationFailed, BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
 from aioproducer.net.cluster import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Generator, Iterable, Sequence
 
     from aioproducer.core.metadata.cluster_metadata import Broker, ClusterMetadata, TopicView
     from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
@@ -98,6 +99,7 @@ class BootstrapFailures:
 
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 # Seconds of decoding and applying in one event-loop iteration.
 _SLICE: Final = 0.001
 # Bytes: a smaller answer is decoded at once.
@@ -169,6 +171,8 @@ class MetadataUpdater:
         self._asked: dict[BrokerNode, int] = {}
         self._not_before = 0.0
         self._slice_ends = 0.0
+        # The topics that are being applied, and the waiting leader hints for them.
+        self._taking: dict[str, list[tuple[Any, ...]]] = {}
         schedule.answered(self._loop.time())
         self._failing_since: float | None = None
         # Until then, another cluster at a known broker's address is no news.
@@ -192,8 +196,11 @@ class MetadataUpdater:
 
         Returns:
             True if the leader is new and its address is known. Then the view, the nodes and `on_leader` have it, and no metadata request
-            is needed.
+            is needed. Also True if the hint waits until its topic has been applied.
         """
+        if topic in self._taking:
+            self._taking[topic].append((topic, partition, leader, epoch, endpoints))
+            return True
         told = self.view.take_leader(topic, partition, leader, epoch, endpoints)
         if told is None:
             return False
@@ -360,13 +367,7 @@ class MetadataUpdater:
             if len(answer.frame) < _SMALL:
                 return answer.decode()
             self._begin_slice()
-            steps = answer.decode_in_steps()
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    return end.value
-                await self._breathe()
+            return await self.slices(answer.decode_in_steps())
         except ProtocolError as error:
             node.control.distrust(error)
             raise
@@ -379,6 +380,16 @@ class MetadataUpdater:
         if self._loop.time() >= self._slice_ends:
             await asyncio.sleep(0)
             self._begin_slice()
+
+    async def slices(self, steps: Generator[None, None, _T]) -> _T:
+        """Run all steps, one slice in each event-loop iteration. Returns their result."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                value: _T = end.value
+                return value
+            await self._breathe()
 
     def _check(self, node: BrokerNode, decoded: Any) -> None:
         """Put the brokers of an answer into the view. Raises if the answer cannot be used: an error, another cluster, no brokers or too many."""
@@ -417,16 +428,23 @@ class MetadataUpdater:
             each = topics.popleft()
             # Another answer may be changing the other topics at the same time.
             if each.name in wanted:
-                topic = self.view.take_topic(each, has_epochs=version >= _FIRST_WITH_EPOCHS, is_urged=each.name in question.urged)
+                self._taking[each.name] = []
+                has_epochs, is_urged = version >= _FIRST_WITH_EPOCHS, each.name in question.urged
+                topic = await self.slices(self.view.taking(each, has_epochs=has_epochs, is_urged=is_urged))
                 if topic is not None:
                     told.add(topic.name)
-                    self._tell(topic, unsettled)
-            # Also after an unchanged topic: the comparison took as long.
-            await self._breathe()
+                    await self._tell(topic, unsettled)
+                self._end_taking(each.name)
+            while each.partitions:
+                del each.partitions[-STRIDE:]
+                # Also after an unchanged topic: the comparison took as long.
+                await self._breathe()
         for name in filterfalse(told.__contains__, wanted):
             # The answer leaves it out, or does not change it: its known metadata stays. One that is not known is requested again.
             if name in self.view.topics:
-                self._tell(self.view.topics[name], unsettled)
+                self._taking[name] = []
+                await self._tell(self.view.topics[name], unsettled)
+                self._end_taking(name)
                 await self._breathe()
             else:
                 unsettled[name] = None
@@ -436,16 +454,21 @@ class MetadataUpdater:
             self._rest(in_vain=True)
         self.schedule.request_update(unsettled)
 
-    def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
+    async def _tell(self, topic: TopicView, unsettled: dict[str, None]) -> None:
         """Pass a topic on. A topic that has an error, or is no longer needed, is forgotten."""
         assert self.topics is not None
-        if topic.may_settle():
+        if await self.slices(topic.may_settle()):
             unsettled[topic.name] = None
-        self.topics.on_topic(topic)
+        await self.slices(self.topics.on_topic(topic))
         if topic.error is None and self._is_needed(topic.name):
             self.schedule.told(topic.name, self._loop.time())
         else:
             self.forget(topic.name)
+
+    def _end_taking(self, name: str) -> None:
+        for hint in self._taking.pop(name):
+            if not self.hint(*hint):
+                self.schedule.request_update([name])
 
 
 async def forget_idle_topics(parts: EngineParts) -> None:
@@ -460,7 +483,7 @@ async def forget_idle_topics(parts: EngineParts) -> None:
         when = rule.next_look(now)
         await asyncio.sleep(when - now)
         for topic in rule.idle(max(loop.time(), when)):
-            if not _forget(parts, topic):
+            if not await _forget(parts, topic):
                 rule.put_off(topic, loop.time())
             elif rule.forgot():
                 shrink(parts.partition_queues.routings)
@@ -470,16 +493,20 @@ async def forget_idle_topics(parts: EngineParts) -> None:
             await asyncio.sleep(0)
 
 
-def _forget(parts: EngineParts, topic: str) -> bool:
+async def _forget(parts: EngineParts, topic: str) -> bool:
     """Forget an idle topic. Returns False if it is in use."""
-    is_in_use = parts.updater.schedule.is_asked(topic) or parts.admission.topics.is_waited_for(topic)
-    if is_in_use or not forget(parts.partition_queues, parts.partition_queues.routings[topic]):
-        return False
-    parts.updater.forget(topic)
-    parts.ratios.forget(topic)
-    parts.appender.forget(topic)
-    parts.validation.encodings.forget(topic)
-    parts.instruments.forget_topic(topic)
-    if parts.circuit_break_manager is not None:
-        parts.circuit_break_manager.forget(topic)
-    return True
+
+    def is_in_use(topic: str) -> bool:
+        return parts.updater.schedule.is_asked(topic) or parts.admission.topics.is_waited_for(topic)
+
+    def forget(topic: str) -> None:
+        parts.updater.forget(topic)
+        parts.ratios.forget(topic)
+        parts.appender.forget(topic)
+        parts.validation.encodings.forget(topic)
+        parts.instruments.forget_topic(topic)
+        if parts.circuit_break_manager is not None:
+            parts.circuit_break_manager.forget(topic)
+
+    routings = parts.partition_queues.routings
+    return await parts.updater.slices(forgetting(parts.partition_queues, routings[topic], is_in_use, forget))

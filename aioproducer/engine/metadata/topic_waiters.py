@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from aioproducer.core.topic_updates import elect, install, leave_cluster
+from aioproducer.core.topic_updates import elect, installing, leave_cluster, retiring
 from aioproducer.engine.memory.wait_queue import FOR_OTHERS, FOR_PARTITION, FOR_SERIALIZER, WaitQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
     from aioproducer.core.metadata.cluster_metadata import TopicView
     from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, TopicExpiry
@@ -152,12 +152,12 @@ class TopicWaiters:
         """Return whether a topic is produced to or waited for."""
         return topic in self._partition_queues.routings or self.is_waited_for(topic)
 
-    def on_topic(self, topic: TopicView) -> None:
-        """Apply the metadata of a topic. Its pending sends are admitted, or fail with the topic's error."""
+    def on_topic(self, topic: TopicView) -> Generator[None, None, None]:
+        """Apply the metadata of a topic, in steps. Its pending sends are admitted, or fail with the topic's error."""
         name = topic.name
         if topic.error is None and (name in self._wait_queues or name in self._asked or name in self._partition_queues.routings):
             is_new = name not in self._partition_queues.routings
-            routing = install(self._partition_queues, topic)
+            routing = yield from installing(self._partition_queues, topic)
             if is_new:
                 routing.used_at = self._loop.time()
                 self._expiry.watch(name, routing.used_at)
@@ -169,6 +169,7 @@ class TopicWaiters:
                 self._note_wait(waiting)
                 self._admit_known(routing, waiting)
             self._drains.turn()
+            yield from retiring(self._partition_queues, topic)
         elif (queue := self._forget(name)) is not None:
             self._refuse(topic, queue)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
+from batches import whole
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.metadata.cluster_metadata import NO_ID, Broker, ClusterMetadata, PartitionView, TopicView
+from aioproducer.core.metadata.cluster_metadata import NO_ID, STRIDE, Broker, ClusterMetadata, PartitionView, TopicView
 from aioproducer.wire.schema import message
 
 ID, OTHER_ID = b"one topic's id..", b"another topic id"
@@ -44,7 +45,7 @@ def take(view: ClusterMetadata, told: Any, *, has_epochs: bool = True, is_urged:
     """The whole of an answer."""
     if not view.take_cluster(told):
         return ()
-    topics = [view.take_topic(topic, has_epochs=has_epochs, is_urged=is_urged) for topic in told.topics]
+    topics = [whole(view.taking(topic, has_epochs=has_epochs, is_urged=is_urged)) for topic in told.topics]
     return tuple(topic for topic in topics if topic is not None)
 
 
@@ -74,7 +75,7 @@ def test_a_first_answer() -> None:
     assert view.cluster_id == "c"
     assert view.topics == {"t": TopicView("t", ID, (PartitionView(1, 5), PartitionView(2, 6)))}
     assert changed == (view.topics["t"],)
-    assert not view.topics["t"].may_settle()
+    assert not whole(view.topics["t"].may_settle())
 
 
 def test_the_same_answer_changes_nothing() -> None:
@@ -227,6 +228,17 @@ def test_older_answers_do_not_count_while_the_known_leader_works() -> None:
         assert take(view, answer(told("t", {0: (2, 4)}))) == ()
 
 
+def test_older_answers_about_a_large_topic_are_counted_in_steps() -> None:
+    view = ClusterMetadata()
+    view.take_cluster(answer())
+    numbers = range(4 * STRIDE)
+    whole(view.taking(told("t", dict.fromkeys(numbers, (1, 5)))))
+    for _ in range(4):
+        assert len(list(view.taking(told("t", dict.fromkeys(numbers, (2, 4))), is_urged=True))) >= 8
+    assert len(list(view.taking(told("t", dict.fromkeys(numbers, (2, 4))), is_urged=True))) >= 8
+    assert set(view.topics["t"].partitions) == {PartitionView(2, 4)}
+
+
 def test_epochs_are_compared_by_partition() -> None:
     """One stale partition does not spoil the others."""
     before = answer(told("t", {0: (1, 5), 1: (1, 5)}))
@@ -261,7 +273,7 @@ def test_a_leader_that_is_no_broker_is_none(leader: int) -> None:
     """It cannot be dialled; the topic is not settled."""
     outcome = merged(answer(told("t", {0: (leader, 5), 1: (1, 5)})))
     assert leaders(outcome) == [-1, 1]
-    assert outcome.view.topics["t"].may_settle()
+    assert whole(outcome.view.topics["t"].may_settle())
 
 
 def test_a_partition_with_an_error_is_kept() -> None:
@@ -375,7 +387,7 @@ def test_a_topic_without_its_first_partition_cannot_be_used_yet(partitions: dict
     """No key has a place among no partitions: it counts as a topic that is being made."""
     topic = merged(answer(told("t", partitions))).view.topics["t"]
     assert topic.error is not None
-    assert (topic.error.name, topic.error.retriable, topic.may_settle()) == ("LEADER_NOT_AVAILABLE", True, True)
+    assert (topic.error.name, topic.error.retriable, whole(topic.may_settle())) == ("LEADER_NOT_AVAILABLE", True, True)
 
 
 def test_no_partitions_told_of_a_topic_that_has_some() -> None:
@@ -398,30 +410,36 @@ def test_an_error_of_a_topic_that_is_not_known_stands_in_its_place() -> None:
     """The view holds the topic with its error, so that the sends that wait for it can fail with it."""
     topic = merged(answer(told("t", {}, topic_id=NO_ID, error=3))).view.topics["t"]
     assert topic.error is not None
-    assert (topic.error.code, topic.partitions, topic.may_settle()) == (3, (), True)
+    assert (topic.error.code, topic.partitions, whole(topic.may_settle())) == (3, (), True)
 
 
-def test_equal_partitions_are_one_object() -> None:
-    """Those that stay are the same: they are compared at once."""
+def test_a_large_topic_is_taken_in_steps() -> None:
+    """It changes in the last one, whole; equal partitions are one object, and those that stay are the same: they are compared at once."""
     view = ClusterMetadata()
     view.take_cluster(answer())
-    numbers = range(500)
+    numbers = range(4 * STRIDE)
     for epoch in (5, 6):
         before = view.topics.get("t")
-        view.take_topic(told("t", {index: (1 + index % 2, epoch if index else 5) for index in reversed(numbers)}))
+        steps = 0
+        for _ in view.taking(told("t", {index: (1 + index % 2, epoch if index else 5) for index in reversed(numbers)})):
+            steps += 1
+            assert view.topics.get("t") is before
+        assert steps >= 4
         partitions = view.topics["t"].partitions
         assert partitions == tuple(PartitionView(1 + index % 2, epoch if index else 5) for index in numbers)
         assert len(set(map(id, partitions))) <= 3
         assert before is None or partitions[0] is before.partitions[0]
+    assert len(list(view.topics["t"].may_settle())) >= 3
+    assert list(TopicView("t", partitions=partitions[:STRIDE]).may_settle()) == []
 
 
-@pytest.mark.parametrize("index", [0, 383])
+@pytest.mark.parametrize("index", [0, STRIDE - 1, STRIDE, 3 * STRIDE])
 def test_a_missing_leader_among_many_is_seen(index: int) -> None:
     """Wherever it is."""
-    partitions = [PartitionView(1, 5)] * 384
-    assert not TopicView("t", ID, tuple(partitions)).may_settle()
+    partitions = [PartitionView(1, 5)] * (3 * STRIDE + 1)
+    assert not whole(TopicView("t", ID, tuple(partitions)).may_settle())
     partitions[index] = NOBODY
-    assert TopicView("t", ID, tuple(partitions)).may_settle()
+    assert whole(TopicView("t", ID, tuple(partitions)).may_settle())
 
 
 def test_an_error_that_does_not_pass_stands_in_the_topics_place() -> None:

@@ -6,10 +6,9 @@ import sys
 from collections import OrderedDict
 
 import pytest
-from batches import partition_queues, put, topic
+from batches import install, partition_queues, put, topic
 
 from aioproducer.core.metadata.metadata_schedule import TopicExpiry, shrink
-from aioproducer.core.topic_updates import install
 
 IDLE = 300.0
 

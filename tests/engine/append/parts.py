@@ -6,14 +6,13 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from batches import topic
+from batches import install, topic
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.core.record_validation import RecordValidation
 from aioproducer.core.retries import Backoff
-from aioproducer.core.topic_updates import install
 from aioproducer.engine import chosen_build
 from aioproducer.engine.append.appender import Appender
 from aioproducer.engine.append.batch_sizing import BatchSizing, settle

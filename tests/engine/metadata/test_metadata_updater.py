@@ -20,6 +20,7 @@ from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
 from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
 from aioproducer.core.retries import Backoff
 from aioproducer.engine.context import EngineContext
+from aioproducer.engine.metadata import metadata_updater as module
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.errors import BootstrapFailed
 from aioproducer.net.cluster import Cluster
@@ -28,7 +29,7 @@ from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Generator, Sequence
 
     from scripted import Asked
 
@@ -41,6 +42,7 @@ class Table:
     def __init__(self, dialer: Any, *addresses: str, **changes: Any) -> None:
         self.tasks = Tasks()
         self.told: list[TopicView] = []
+        self.steps = 0  # that telling takes yet
         self.needed: set[str] = set()
         names = ("request_timeout_ms", "metadata_recovery_rebootstrap_trigger_ms", "allow_auto_create_topics")
         options = {name: changes.pop(name) for name in names if name in changes}
@@ -64,8 +66,11 @@ class Table:
     def on_leader(self, topic: TopicView, _: int) -> None:
         self.told.append(topic)
 
-    def on_topic(self, topic: TopicView) -> None:
+    def on_topic(self, topic: TopicView) -> Generator[None, None, None]:
         self.told.append(topic)
+        while self.steps:
+            yield
+            self.steps -= 1
 
     def want(self, *topics: str) -> None:
         self.needed.update(topics)
@@ -619,6 +624,46 @@ async def test_a_hint_is_followed_without_a_request() -> None:
         await asyncio.sleep(10)
         assert asked(fake) == [[], ["t"]]
         assert len(table.told) == 1
+
+
+@contextlib.asynccontextmanager
+async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> AsyncIterator[Table]:
+    """Merge a topic of 1,000 partitions into the view, or install it next: each step in an event-loop iteration of its own."""
+    monkeypatch.setattr(module, "_SLICE", -1.0)
+    async with FakeCluster(memory=True) as fake:
+        fake.create_topic("t", partitions=1000)
+        async with refreshing(fake.network, fake.bootstrap_servers) as table:
+            table.steps = 5
+            table.want("t")
+            while not table.told and (is_told or not table.updater._taking):  # the updater decodes it for a thousand event-loop iterations
+                await asyncio.sleep(0)
+            yield table
+        await settle()
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["installed", "merged"])
+@jumping
+async def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.MonkeyPatch, *, is_told: bool) -> None:
+    """The hint is newer than the answer, and holds in the end. The updater applies it once, after the topic has been applied."""
+    async with taking(monkeypatch, is_told=is_told) as table:
+        assert len(table.told) == is_told
+        assert table.updater.hint("t", 7, 1, 9)
+        assert not table.updater.hint("other", 0, 1, 9)
+        assert len(table.told) == is_told
+        await until(lambda: not table.steps)
+        assert [topic.partitions[7].epoch for topic in table.told] == [0, 9]
+        assert table.updater.hint("t", 7, 1, 10)
+        assert table.told[-1].partitions[7].epoch == 10
+
+
+@jumping
+async def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller of `hint` got True and sends no request. So the updater must ask for the topic itself."""
+    async with taking(monkeypatch) as table:
+        assert table.updater.hint("t", 7, 77, 9)
+        await until(lambda: not table.steps)
+        assert len(table.told) == 1
+        assert list(table.updater.schedule._changed) == ["t"]
 
 
 def test_a_large_answer_never_holds_the_loop() -> None:
