@@ -94,7 +94,7 @@ class Admission:
         self._appender = appender
         self._partition_queues = appender.partition_queues
         self._pool = appender.pool
-        self._next_turn = drains.turn
+        self._drains = drains
         self._recorder = context.instruments.recorder
         self._transaction = transaction
         # Records may take the fast path while no send waits.
@@ -146,7 +146,7 @@ class Admission:
             return obstacle
         assert routing is not None
         # First: a record that was appended must not be without a drain, also if a signal handler raises here.
-        self._next_turn()
+        self._drains.turn()
         delivery = self._appender.place(record, routing)
         if delivery is None:
             return FOR_FULL_PARTITION if record.is_aside else FOR_MEMORY
@@ -184,7 +184,7 @@ class Admission:
             return record
         if obstacle == FOR_MEMORY:
             self._flush_partial_batches()
-        self._next_turn()
+        self._drains.turn()
         if obstacle == FOR_FULL_PARTITION:
             assert record.behind is not None
             return self.pending.join(self._pool.full_partitions.of(record.behind), record, obstacle)
@@ -218,7 +218,7 @@ class Admission:
         if not self._partition_queues.ready.memory_is_short:
             self._recorder.memory(self._loop.time(), is_short=True)
         self._partition_queues.flush_partial_batches()
-        self._next_turn()
+        self._drains.turn()
 
     # Serving
 
@@ -236,7 +236,7 @@ class Admission:
         finally:
             self._appender.serve_at(0)
             if self._waiters.are_due:
-                self._next_turn()
+                self._drains.turn()
         self._update_fast_path()
 
     def on_none_waiting(self, *, goes_on: bool = False) -> None:
@@ -249,7 +249,7 @@ class Admission:
         if goes_on:
             self.go_on()
         if self._waiters.are_due:
-            self._next_turn()
+            self._drains.turn()
 
     def go_on(self) -> None:
         """Wake the sends that wait for their next slice, without a drain before it."""
@@ -263,7 +263,7 @@ class Admission:
         """Serve the first record of `queue` as `_grant` does, unless this event-loop iteration has served enough."""
         self._served += 1
         if self._loop_budget.is_spent or (not self._served % _STRIDE and self._loop.time() > self._serves_until):
-            self._next_turn()
+            self._drains.turn()
             return False
         return self._grant(queue, record)
 
@@ -315,7 +315,7 @@ class Admission:
                     return False
         try:
             # The next event-loop iteration drains what was appended.
-            self._next_turn()
+            self._drains.turn()
             queue.pop()
             if error is not None:
                 self.pending.report(record, error)
@@ -361,7 +361,7 @@ class Admission:
                     record.reason = FOR_OTHERS
                 self._waiters.remove(record)
                 self.pending.watch(record)
-                self._next_turn()
+                self._drains.turn()
         self._update_fast_path()
 
     # Events
@@ -382,7 +382,7 @@ class Admission:
         """Notify the wait queue of a partition: its records may be appended there or elsewhere."""
         if self._pool.full_partitions.notify(queue):
             self._update_fast_path()
-            self._next_turn()
+            self._drains.turn()
 
     def gate(self) -> None:
         """Open the fast path if a transaction is open and no send waits, else close it."""
